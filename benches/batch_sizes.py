@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What it costs to batch a model, and what the server makes of it by itself.
+"""Cost of batching a model, and the batch sizes that the server chooses by itself.
 
     python3 benches/batch_sizes.py target/release/deuteron MODEL.onnx INPUT:DATATYPE:DIMS OUTPUT:DATATYPE:DIMS [ROWS] [FLAGS ...]
 
 The same file three times on one server, one instance each on core 0 and `deuteron bench` with eight clients on core 1: with
-`dynamic_batching { }`, where the server learns the size of batches; with a delay of a microsecond, where batches have what
-waits, up to ROWS (8); and without batching. Six rounds in turns; microseconds a request as medians (least to most), and
-the sizes that were chosen."""
+`dynamic_batching { }`, where the server learns the size of batches; with a delay of a microsecond, where batches have the
+waiting requests, up to ROWS (8); and without batching. Six rounds in turns; microseconds a request as medians (least to
+most), and the sizes that were chosen."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def main():
                 bench = ["taskset", "-c", "1", binary, "bench", "-m", kind, "-u=127.0.0.1:18500", "--concurrency-range=8"]
                 done = subprocess.run([*bench, "-p=3000", "--max-trials=1", "--format=json"], capture_output=True, text=True)
                 result = json.loads(done.stdout.splitlines()[0])
-                # In the first turn sizes are learned.
+                # The first turn learns the sizes.
                 if turn > 0:
                     times[kind].append(1e6 / result["throughput"])
         metrics = urllib.request.urlopen("http://127.0.0.1:18502/metrics").read().decode()

@@ -1,5 +1,5 @@
-//! How long the pieces of a request's way take, each alone: formats, messages, queues. In one thread, in memory,
-//! without sockets; the table is in `cases/`.
+//! Times the pieces of a request's way, each alone: formats, messages, queues. In one thread, in memory, without
+//! sockets; the table is in `cases/`.
 //!
 //! `cargo bench --bench codecs [-- NAME]`.
 

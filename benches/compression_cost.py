@@ -1,4 +1,4 @@
-"""What compression costs a server: CPU time per request with a tensor of 64 KiB there and back, for each coding each way,
+"""Cost of compression for a server: CPU time per request with a tensor of 64 KiB there and back, for each coding each way,
 in turns. Plain Python, no packages. Use: taskset -c 1 python3 benches/compression_cost.py BINARY [ROUNDS]"""
 
 import gzip

@@ -1,6 +1,6 @@
-//! The longest time that one slice of compression or inflation takes, over the bodies that are worst for it: what else a
-//! shard has to do waits so long at most. CPU time of the thread, so that other programs do not count. In one thread, in
-//! memory, without sockets.
+//! The longest time that one slice of compression or inflation takes, over the bodies that are worst for it: other work
+//! of a shard waits at most for this time. CPU time of the thread, so that other programs do not count. In one thread,
+//! in memory, without sockets.
 //!
 //! `cargo bench --bench compression_slices`.
 
@@ -20,10 +20,10 @@ const ANSWER_SIZE: usize = 8 * 1024 * 1024;
 /// Compressed bytes whose blocks have few bytes and a code table each.
 const BLOCKS_SIZE: usize = 1024 * 1024;
 
-/// How a byte is made of a random number.
+/// Makes a byte from a random number.
 type Make = fn(u64) -> u8;
 
-/// Plain bytes: their name, and how they are made.
+/// Plain bytes: their name, and the function that makes them.
 const PLAIN: [(&str, Make); 4] = [
     ("random", |random| random.to_le_bytes()[7]),
     ("four values", |random| b'a'.wrapping_add(random.to_le_bytes()[7] & 3)),
@@ -122,7 +122,7 @@ fn packed(coding: Coding, level: DeflateLevel, plain: &[u8]) -> Bytes {
     deflation.into_parts().concat().into()
 }
 
-/// Frames of zstd at its slowest level, with a block for each so many bytes.
+/// Frames of zstd at its slowest level, with a block for each `size` bytes.
 fn flushed(plain: &[u8], size: usize) -> Bytes {
     use zstd_safe::zstd_sys::ZSTD_EndDirective::{ZSTD_e_end, ZSTD_e_flush};
     let mut context = zstd_safe::CCtx::create();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Where new connections go, and what a connection that keeps its shard busy does to the others.
+"""Distribution of new connections, and the effect of a connection that keeps its shard busy on the others.
 
     python3 benches/connection_spread.py target/release/deuteron [SHARDS]
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Whether cores add up: a server with N shards beside N servers with one shard each, and beside one shard alone.
+"""Scaling over cores: a server with N shards beside N servers with one shard each, and beside one shard alone.
 
     python3 benches/cores.py target/release/deuteron [N,N…] [SECONDS] [ROUNDS]
 
-What N servers share is the machine: caches, memory, the kernel. What a server with N shards has on top of that is its own:
+N servers share only the machine: caches, memory, the kernel. A server with N shards has a cost of its own on top:
 cache lines that several shards write. Servers have the first N cores. Their clients (`h2load`, one process on each client's
 core for each shard, 32 connections a shard in all) have the N after them, or, on a machine without so many, the servers' own
 cores, then also where one shard is alone. Each of them asks all servers, so that as many bytes go from core to core either
@@ -63,7 +63,7 @@ class Server:
         ports = [f"--{name}-port={port + index}" for index, name in enumerate(("http", "grpc", "metrics"))]
         line = [binary, "serve", models, f"--shards={len(cores)}", "--log-info=false", *ports]
         self.process = subprocess.Popen(["taskset", "-c", ",".join(map(str, cores)), *line])
-        # None is left behind where a measurement comes to nothing.
+        # The process ends even if a measurement fails.
         atexit.register(self.process.kill)
         for _ in range(500):
             with contextlib.suppress(OSError):
@@ -114,7 +114,7 @@ def spread(values, scale, form):
 
 
 def repository(folder, instances):
-    """The models, with so many instances on workers."""
+    """The models, with `instances` instances on workers."""
     models = f"{folder}/{instances}"
     for name, more in (("identity", ""), ("worker", WORKER + INSTANCES % instances)):
         os.makedirs(f"{models}/{name}/1", exist_ok=True)

@@ -1,4 +1,4 @@
-"""What standing at the edge costs: CPU time for a small request, and for a new connection, of a server that is asked plainly, with
+"""Cost of TLS and keys at the edge: CPU time for a small request, and for a new connection, of a server that is asked plainly, with
 keys, over TLS, over TLS with keys, and behind nginx and HAProxy that end TLS in front of it, whose CPU is counted too.
 All in turns: servers and proxies on core 0, the client on core 1. Plain Python; needs h2load, openssl, taskset, and
 nginx and haproxy for their rows. Use: python3 benches/edge_cost.py BINARY [ROUNDS] [REQUESTS]"""

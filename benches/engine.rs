@@ -1,10 +1,9 @@
-//! What the engines cost: load time, memory and time of one run, on a thread of the embedded
-//! engine's pool and from a foreign thread; and what a server around ONNX Runtime adds.
+//! Cost of the engines: load time, memory and time of one run, on a thread of the embedded engine's pool and from a
+//! foreign thread; and the overhead of a server around ONNX Runtime.
 //!
-//! `cargo bench --bench engine -- [--library=PATH] MODEL.onnx[,INPUT=1x3x48x320[@VALUE]]...`; sizes
-//! that a model leaves open are 1. Without a model it measures one that adds and subtracts. With a
-//! library of ONNX Runtime both engines are measured. Memory is what the process grew by: true for
-//! the first model only, later ones use again what was freed.
+//! `cargo bench --bench engine -- [--library=PATH] MODEL.onnx[,INPUT=1x3x48x320[@VALUE]]...`; sizes that a model leaves
+//! open are 1. Without a model it measures one that adds and subtracts. With a library of ONNX Runtime both engines are
+//! measured. Memory is the growth of the process: exact for the first model only, since later ones reuse freed memory.
 //!
 //! With `--served` the first size of each input is the batch, and a server, its one instance and
 //! the bare engine take turns on core 0, a client on core 1: see `served`. It needs `wrk` and
@@ -36,7 +35,7 @@ use deuteron::time::{Instant, Stamps};
 
 use support::onnx::builder::{FLOAT, Onnx};
 
-/// How long each case is measured.
+/// Measurement window of each case.
 const WINDOW: Duration = Duration::from_millis(1500);
 
 fn main() {
@@ -115,7 +114,7 @@ impl Case {
         );
     }
 
-    /// The times of runs with one request, shortest first.
+    /// Run times with one request, shortest first.
     fn run(&self, instance: &mut dyn Instance) -> Vec<Duration> {
         self.run_for(instance, WINDOW)
     }
@@ -138,7 +137,7 @@ impl Case {
     }
 }
 
-/// Sees to it that only good runs are measured.
+/// Checks that only successful runs are measured.
 struct Judge;
 
 impl AnswerSink for Judge {

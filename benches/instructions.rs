@@ -1,9 +1,9 @@
-//! How many instructions the pieces of a request's way take, layer by layer, counted by callgrind and held against
-//! `instructions.txt`: what a change costs, the same on a busy machine. A count that differs by more than 3 % either
+//! Instruction counts of the pieces of a request's way, layer by layer, taken by callgrind and held against
+//! `instructions.txt`: the cost of a change, the same on a busy machine. A count that differs by more than 3 % either
 //! way fails, and so does an allocation more or less; `UPDATE_EXPECT=1` writes the table anew.
 //!
-//! `.ci/run instructions`. Another compiler makes other code, and code may choose by the processor's features: where
-//! they are not those that the table was written with, differences are told and fail nothing.
+//! `.ci/run instructions`. Another compiler makes other code, and code may choose by the processor's features: if they
+//! differ from those of the table, differences are reported and nothing fails.
 
 #[path = "../tests/support/callgrind.rs"]
 mod callgrind;
@@ -20,13 +20,13 @@ use callgrind::{Cost, Table};
 use cases::{CASES, Case, Work};
 
 const TABLE: &str = "benches/instructions.txt";
-/// Runs before the counting, so that memory which is kept is there.
+/// Runs before the counting, so that kept memory is already allocated.
 const WARM_UP: u64 = 3;
 /// Runs that are counted.
 const RUNS: u64 = 8;
 
 fn main() -> ExitCode {
-    // Cargo puts `--bench` behind.
+    // Cargo appends `--bench`.
     let mut arguments = env::args().skip(1).filter(|argument| argument != "--bench");
     if let Some(name) = arguments.next() {
         run(&name);
@@ -58,7 +58,7 @@ fn label(case: &Case) -> String {
     format!("{}: {}", case.layer, case.name)
 }
 
-/// Runs a piece, here and now. Under callgrind, what [`measured`] does is counted.
+/// Runs a piece, here and now. Under callgrind, the work of [`measured`] is counted.
 fn run(name: &str) {
     let case = CASES.iter().find(|case| label(case) == name).expect("it names a piece");
     let (mut work, _) = (case.make)();
@@ -76,7 +76,7 @@ fn measured(work: &mut Work) {
     }
 }
 
-/// How often memory was asked for.
+/// Count of memory allocations.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 /// The system's allocator, counted.
@@ -112,7 +112,7 @@ unsafe impl GlobalAlloc for Counted {
     }
 }
 
-/// What one run of a piece costs.
+/// Returns the cost of one run of a piece.
 fn count(case: &Case) -> Cost {
     let binary = env::current_exe().expect("this runs");
     let out = env::temp_dir().join(format!("deuteron-callgrind-{}", std::process::id()));
@@ -138,7 +138,7 @@ fn under_callgrind(binary: &Path, out: &Path, name: &str) -> (u64, String) {
     (allocations.parse().expect("it is a count"), features.trim().to_owned())
 }
 
-/// The compiler, and what code under valgrind sees of the processor.
+/// The compiler, and the processor's features that code under valgrind sees.
 fn with() -> String {
     let rustc = env::var_os("RUSTC").map_or_else(|| PathBuf::from("rustc"), PathBuf::from);
     let version = Command::new(rustc).arg("--version").output().expect("cargo found the compiler");
@@ -148,7 +148,7 @@ fn with() -> String {
     format!("{}, {} {features}", String::from_utf8_lossy(&version.stdout).trim(), env::consts::ARCH)
 }
 
-/// The features by which our dependencies choose their code.
+/// The features by which the dependencies choose their code.
 #[cfg(target_arch = "x86_64")]
 fn features() -> String {
     let features = [

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a small request waits for while its shard reads a large JSON body.
+"""Wait of a small request while its shard reads a large JSON body.
 
     python3 benches/large_json.py target/release/deuteron [BODIES] [FLAGS]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What 10,000 connections cost: memory of those that are idle, and requests where each sends one a second.
+"""Cost of 10,000 connections: memory of idle ones, and requests when each sends one a second.
 
     python3 benches/many_connections.py target/release/deuteron [CONNECTIONS]
 
@@ -133,7 +133,8 @@ def idle(root, port, count, connect):
     time.sleep(3)
     before = resident(root)
     connections = [connect(port) for _ in range(count)]
-    # A connection rests after a second, and the allocator gives back what is free for some seconds.
+    # A connection rests after a second, and the allocator gives back memory that is free for some
+    # seconds.
     time.sleep(15)
     size = (resident(root) - before) / count
     ran, switched = cpu(root), switches(root)

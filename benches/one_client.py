@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What one client waits for, and what looking for work (`--spin`) costs a shard.
+"""Latency for one client, and the cost of looking for work (`--spin`) for a shard.
 
     python3 benches/one_client.py target/release/deuteron [ROUNDS] [FLAGS-OF-A FLAGS-OF-B ...]
 
@@ -66,7 +66,7 @@ class Server:
 
 
 def loads(binary):
-    """What is measured: a name, and what measures it on a server."""
+    """The measured loads: a name, and the function that measures it on a server."""
     closed, rate = "--concurrency-range=1", "--request-rate-range={}"
     yield "HTTP, closed loop", lambda server: server.load(binary, "http", closed, 1)
     yield "gRPC, closed loop", lambda server: server.load(binary, "grpc", closed, 1)

@@ -165,7 +165,7 @@ MADE = []
 
 
 def group(root, files):
-    """A control group with these files; None where this user may make none."""
+    """A control group with these files; None if this user may not make one."""
     folder = f"{root}/deuteron-bench-{os.getpid()}-{len(MADE)}"
     try:
         os.mkdir(folder)
@@ -306,7 +306,7 @@ def measure(cpus, python, programs, library, seconds, rounds):
 
 
 def main():
-    # What is left to do at the end is done where this is stopped, too.
+    # `finally` blocks and exit hooks run after SIGTERM too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     programs, pythons = sys.argv[1].split(","), sys.argv[2].split(",")
     seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 1

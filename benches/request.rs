@@ -1,7 +1,6 @@
-//! What a request costs: user and system CPU time of the server for each request, from
-//! `/proc/PID/stat`, with the server on core 0 and the client on core 1. Also how long it takes to
-//! start, what it weighs idle, and the size of the binary. A bare echo of the same bytes on the same
-//! sockets takes turns with it: what is above that is ours.
+//! Cost of a request: user and system CPU time of the server for each request, from `/proc/PID/stat`, with the server
+//! on core 0 and the client on core 1. Also the start time, the memory of an idle server, and the size of the binary. A
+//! bare echo of the same bytes on the same sockets takes turns with it: the difference is the server's cost.
 //!
 //! `cargo bench --bench request [-- ROUNDS]`; needs `wrk`, `h2load` and `taskset`.
 
@@ -28,7 +27,7 @@ use support::server::{Ports, Server};
 
 /// Rounds of each case; the cases take turns, so that a slow spell of the machine hits all.
 const ROUNDS: usize = 5;
-/// How long one round of HTTP lasts.
+/// Length of one round of HTTP, in seconds.
 const SECONDS: u32 = 3;
 /// Calls in one round of gRPC.
 const CALLS: u32 = 60_000;
@@ -45,7 +44,7 @@ struct Case {
     client: fn(&Inputs, &Bench) -> Command,
 }
 
-/// What the load goes to.
+/// Destination of the load.
 enum Target {
     Model(&'static str),
     /// The echo of the small request.
@@ -54,7 +53,7 @@ enum Target {
     LargeEcho,
 }
 
-/// What runs on core 0.
+/// The processes on core 0.
 struct Bench {
     server: Server,
     small_echo: Echo,
@@ -163,7 +162,7 @@ fn round(case: &Case, inputs: &Inputs, bench: &Bench) -> (f64, f64) {
     let cpu = cpu_seconds(process) - before.0;
     let count = match case.target {
         Target::Model(_) => served() - before.1,
-        // What an echo answered is what wrk says it received.
+        // An echo keeps no count of answers, so wrk's count of received ones is used.
         _ => {
             let line = text.lines().find_map(|line| line.trim().split_once(" requests in")).expect("wrk tells");
             line.0.parse().expect("a count is a number")
@@ -173,7 +172,7 @@ fn round(case: &Case, inputs: &Inputs, bench: &Bench) -> (f64, f64) {
     (cpu * 1e6 / count, count / took)
 }
 
-/// Requests that the server says it answered.
+/// Answered requests, by the server's count.
 fn served(server: &Server, model: &str) -> f64 {
     let metrics = support::http::get(server.metrics(), "/metrics").expect("the metrics port answers");
     let text = String::from_utf8(metrics.body).expect("metrics are text");
@@ -285,7 +284,7 @@ fn h2load(server: &Server, message: &Path, connections: u32, streams: u32, calls
     command
 }
 
-/// A client that fills frames as far as the server allows, as gRPC's C core does; h2load and others keep to 16 KiB.
+/// A client with frames as large as the server allows, as gRPC's C core has; h2load and others keep to 16 KiB.
 fn fills_frames(server: &Server) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", "1", env!("CARGO_BIN_EXE_deuteron"), "bench", "-m", "identity_fp32", "-i", "grpc"]);
@@ -294,7 +293,7 @@ fn fills_frames(server: &Server) -> Command {
     command
 }
 
-/// What the clients send: sixteen floats.
+/// Inputs that the clients send: sixteen floats.
 struct Inputs {
     folder: Folder,
     binary_lua: PathBuf,
@@ -305,7 +304,7 @@ struct Inputs {
 }
 
 impl Inputs {
-    /// An echo that answers a binary request with what the server answers.
+    /// An echo that answers a binary request with the server's own answer.
     fn echo(&self, server: &Server, body: &str, tail: usize) -> Echo {
         let path = self.folder.path().join(body);
         let body = fs::read(&path).expect("the file is ours");

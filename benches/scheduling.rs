@@ -1,6 +1,6 @@
-//! What the scheduler does under load: the mean batch and the wake-ups a request for 64 clients in closed loop, on one
-//! shard and on four, with and without a queue delay; and how much of the work is done in time when more comes than
-//! can be done, by each rule of `--admission`. The server is on core 0, the clients on core 1.
+//! The scheduler under load: the mean batch and the wake-ups a request for 64 clients in closed loop, on one shard and
+//! on four, with and without a queue delay; and goodput (answers within the deadline) under overload, by each rule of
+//! `--admission`. The server is on core 0, the clients on core 1.
 //!
 //! `cargo bench --bench scheduling [-- ROUNDS]`; needs `wrk` and `taskset`.
 
@@ -22,11 +22,11 @@ use support::server::{Ports, Server};
 
 /// Rounds of each case; the cases take turns, so that a slow spell of the machine hits all.
 const ROUNDS: usize = 3;
-/// How long one round lasts.
+/// Length of one round, in seconds.
 const SECONDS: u32 = 4;
-/// By when an answer is of use.
+/// Time within which an answer is useful.
 const DEADLINE: Duration = Duration::from_millis(50);
-/// What the model of the second part takes for one request.
+/// Run time of the second part's model for one request, in milliseconds.
 const RUN_MS: u32 = 2;
 
 fn main() {
@@ -135,7 +135,7 @@ fn wrk(server: &Server, script: &Path, model: &str) {
     assert!(output.status.success() && !text.contains("Non-2xx") && !text.contains("Socket errors"), "{text}");
 }
 
-/// What became of the requests of one round.
+/// Outcomes of the requests of one round.
 #[derive(Default)]
 struct Outcome {
     in_time: u32,
@@ -163,7 +163,7 @@ fn goodput(rounds: usize) {
         let mut results = servers.each_ref().map(|(admission, _)| (*admission, Vec::new(), Vec::new(), Vec::new()));
         for round in 0..rounds {
             for ((_, server), (_, good, late, refused)) in servers.iter().zip(&mut results) {
-                // Nothing of the round before.
+                // Without requests of the round before.
                 std::thread::sleep(Duration::from_millis(500));
                 let outcome = poisson(server, capacity * load, round as u64 + 1);
                 good.push(f64::from(outcome.in_time) / seconds);
@@ -183,7 +183,8 @@ fn goodput(rounds: usize) {
     println!("at 3 x with admission: {:.0} % of the peak", 100.0 * last / peak);
 }
 
-/// One round of open loop: the arrivals are drawn before, each is sent at its time, whatever became of those before.
+/// One round of open loop: the arrivals are drawn before, each is sent at its time, whether or not earlier ones were
+/// answered.
 fn poisson(server: &Server, rate: f64, seed: u64) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let input = Message::new().bytes(1, "INPUT0").bytes(2, "FP32").packed(3, &[1, 1]);
@@ -204,7 +205,7 @@ fn poisson(server: &Server, rate: f64, seed: u64) -> Outcome {
             tokio::time::sleep_until((began + at).into()).await;
             let (call, message) = (call.clone(), message.clone());
             calls.spawn(async move {
-                // From when it was due, not from when this client came to send it.
+                // From the due time, not from the time of sending.
                 let due = began + at;
                 let answer = call.call(message, DEADLINE.saturating_sub(due.elapsed())).await;
                 (answer, due.elapsed())

@@ -1,4 +1,4 @@
-//! What tree models take: the backend's instance on batches of one request, as it runs inside a shard.
+//! Run times of tree models: the backend's instance on batches of one request, as it runs inside a shard.
 //!
 //! `cargo bench --bench trees -- MODEL...`; `tests/trees/speed.py DIRECTORY` trains forests to ask and measures the
 //! libraries on them.
@@ -19,7 +19,7 @@ use deuteron::model::trees::{TreeModel, decode};
 use deuteron::tensor::{AlignedBuffer, Datatype, Tensor};
 use deuteron::time::{Instant, Stamps};
 
-/// Different requests of each size: a request that is asked again finds its ways in the branch predictor and the caches.
+/// Different requests of each size: a repeated request would profit from the branch predictor and the caches.
 const REQUESTS: usize = 256;
 
 fn main() {
@@ -79,7 +79,7 @@ fn best_us(instance: &mut dyn Instance, features: usize, rows: u32) -> f64 {
     means.fold(f64::INFINITY, f64::min)
 }
 
-/// Takes answers and checks that they are some.
+/// Takes answers and checks that they are outputs.
 struct Nobody;
 
 impl AnswerSink for Nobody {

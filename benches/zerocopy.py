@@ -1,4 +1,4 @@
-"""Whether sends without a copy (`MSG_ZEROCOPY`) pay between two network namespaces: `sudo python3 benches/zerocopy.py`.
+"""Gain of sends without a copy (`MSG_ZEROCOPY`) between two network namespaces: `sudo python3 benches/zerocopy.py`.
 
 A sender on core 0 and a receiver on core 1, joined by a pair of virtual interfaces, and then by loopback. Prints the
 sender's CPU time for a MiB, and how many of its sends the kernel copied all the same, as its notifications say.

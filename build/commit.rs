@@ -1,11 +1,11 @@
-//! Which commit a release is built from. A release alone asks: a build for tests would be made anew with every commit.
+//! The commit of a release. Only a release asks for it: otherwise every commit would rebuild the tests.
 
 use std::env;
 use std::path::Path;
 use std::process::Command;
 
-/// Hands `DEUTERON_VERSION` (`0.1.0 (985835f 2026-11-22)`) and `DEUTERON_COMMIT_HASH` to the crate. The variable
-/// `DEUTERON_COMMIT` says them where there is no repository: a hash and a day.
+/// Hands `DEUTERON_VERSION` (`0.1.0 (985835f 2026-11-22)`) and `DEUTERON_COMMIT_HASH` to the crate. Without a
+/// repository, the variable `DEUTERON_COMMIT` has them: a hash and a day.
 #[expect(clippy::disallowed_methods, reason = "cargo tells a build script by the environment alone")]
 pub fn tell() -> Result<(), env::VarError> {
     println!("cargo::rerun-if-env-changed=DEUTERON_COMMIT");
@@ -22,10 +22,11 @@ pub fn tell() -> Result<(), env::VarError> {
     Ok(())
 }
 
-/// The last commit of the folder's own repository. A repository around it, such as that of who vendors it, is not meant.
+/// The last commit of the folder's own repository. A repository around it, such as that of a project that vendors it,
+/// is ignored.
 fn of_repository(folder: &str) -> Option<String> {
     let folder = Path::new(folder);
-    // A line comes with every commit.
+    // Git writes a line for every commit.
     let log = folder.join(".git/logs/HEAD");
     if !log.exists() {
         return None;
@@ -37,7 +38,7 @@ fn of_repository(folder: &str) -> Option<String> {
     Some(text.trim().to_owned()).filter(|text| output.status.success() && is_commit(text))
 }
 
-/// Whether it is a hash and a day: it goes into labels and lines as it is.
+/// Returns true if the text is a hash and a day, which go into labels and lines unescaped.
 fn is_commit(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b" -.".contains(&byte);
     !text.is_empty() && text.len() <= 64 && text.bytes().all(is_plain)

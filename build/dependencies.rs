@@ -1,5 +1,5 @@
-//! What the program is made of, told by cargo: for the section `.dep-v0` that scanners of binaries read (the format of
-//! `cargo auditable`), and for `deuteron sbom`. Where cargo cannot be asked both are empty, with a warning.
+//! Dependencies of the program, as cargo lists them: for the section `.dep-v0` that scanners of binaries read (the
+//! format of `cargo auditable`), and for `deuteron sbom`. Without cargo both are empty, with a warning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -15,11 +15,11 @@ struct Package {
     version: String,
 }
 
-/// What cargo says of it.
+/// A package's details, from cargo.
 struct Details {
     licence: String,
     is_local: bool,
-    /// It runs while others are compiled, and nothing of it is in the program.
+    /// A procedural macro: it runs while others are compiled, and nothing of it is in the program.
     is_macro: bool,
 }
 
@@ -62,7 +62,7 @@ fn ask(edges: &str) -> Result<Packages, Box<dyn Error>> {
     text.lines().map(|line| read(line).ok_or_else(|| format!("cargo tree says '{line}'").into())).collect()
 }
 
-/// One line: `name v1.2.3 (proc-macro)|licence|`, with its source where that is not the registry.
+/// One line: `name v1.2.3 (proc-macro)|licence|`, with its source if that is not the registry.
 fn read(line: &str) -> Option<(Package, Details)> {
     let (package, rest) = line.split_once('|')?;
     let (licence, _) = rest.split_once('|')?;

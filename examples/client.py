@@ -13,7 +13,7 @@ import struct
 import sys
 from pathlib import Path
 
-# How `struct` writes an element of each datatype; strings have a length before them.
+# `struct` codes of an element of each datatype; a string has its length before it.
 CODES = {"BOOL": "?", "INT8": "b", "UINT8": "B", "INT16": "h", "UINT16": "H", "INT32": "i", "UINT32": "I"}
 CODES |= {"INT64": "q", "UINT64": "Q", "FP16": "e", "FP32": "f", "FP64": "d"}
 

@@ -1,5 +1,5 @@
-// What the kernels share: types, formats of elements, and the threads that work together. Compiled by nvcc, and by a
-// host compiler with tests/kernels/emulate.h before it, which gives the words of CUDA that are used here a meaning.
+// Shared by the kernels: types, formats of elements, and the threads that work together. Compiled by nvcc, and by a
+// host compiler with tests/kernels/emulate.h before it, which defines the words of CUDA that are used here.
 #pragma once
 
 using u8 = unsigned char;
@@ -23,7 +23,7 @@ struct Lanes {
 
     static __device__ u32 index() { return IS_WARP ? threadIdx.x % WARP_LANES : threadIdx.x; }
 
-    // What any lane wrote before, all see after.
+    // Makes writes of every lane before it visible to all lanes after it.
     static __device__ void wait() {
         if (IS_WARP) {
             __syncwarp();
@@ -32,12 +32,12 @@ struct Lanes {
         }
     }
 
-    // Of how many lanes it holds. Says nothing of what they wrote.
+    // The number of lanes with the property. Does not order their writes.
     static __device__ u32 count(bool holds) {
         return IS_WARP ? __popc(__ballot_sync(ALL_LANES, holds)) : __syncthreads_count(holds);
     }
 
-    // Waits, and tells whether it holds of any lane.
+    // Waits, and returns true if any lane has the property.
     static __device__ bool any(bool holds) {
         if (!IS_WARP) {
             return __syncthreads_or(holds);
@@ -48,7 +48,7 @@ struct Lanes {
     }
 };
 
-// What the bits of an element mean; `FloatFormat` in src/backend/kernel/pointwise.rs.
+// Meaning of an element's bits; `FloatFormat` in src/backend/kernel/pointwise.rs.
 enum Format : u32 { FP16 = 4, BF16 = 5, FP32 = 6 };
 
 __device__ inline float float_of_bits(u32 bits) { return __uint_as_float(bits); }
@@ -73,7 +73,7 @@ __device__ inline u16 half_of_float(float value) {
 #endif
 }
 
-// Rounds to nearest, ties to even; what is no number stays none (and quiet). The instruction for it needs sm_80.
+// Rounds to nearest, ties to even; NaN stays NaN (and quiet). The instruction for it needs sm_80.
 __device__ inline u16 brain_of_float(float value) {
     u32 bits = __float_as_uint(value);
     if ((bits & 0x7fffffff) > 0x7f800000) {

@@ -1,6 +1,6 @@
-// What a dense network needs beside products of matrices: activations, bias and other operands that are repeated along
-// an axis, softmax. FP32, FP16 and BF16, computed in FP32. The launches are planned, and the numbers of operations
-// given, in src/backend/kernel/pointwise.rs.
+// Operations of a dense network other than matrix products: activations, bias and other operands that are repeated
+// along an axis, softmax. FP32, FP16 and BF16, computed in FP32. The launches are planned, and the numbers of
+// operations given, in src/backend/kernel/pointwise.rs.
 
 #include "device.cuh"
 
@@ -10,7 +10,7 @@ enum Activation : u32 { NONE = 0, RELU = 1, SIGMOID = 2, TANH = 3, GELU = 4, GEL
 
 __device__ inline float activated(float x, u32 activation) {
     switch (activation) {
-        // What is no number stays none.
+        // NaN stays NaN.
         case RELU: return x < 0.0f ? 0.0f : x;
         case SIGMOID: return 1.0f / (1.0f + expf(-x));
         case TANH: return tanhf(x);
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(POINTWISE_THREADS)
     }
 }
 
-// The sum, or the largest, over the lanes of a group; all get it. What is no number is no maximum.
+// The sum, or the largest, over the lanes of a group; all get it. NaN is never the maximum.
 template <u32 SIZE, bool IS_SUM>
 __device__ float reduced(float value, float* memory) {
 #pragma unroll
@@ -79,7 +79,7 @@ __device__ float reduced(float value, float* memory) {
     return value;
 }
 
-// A row that holds what is no number, or an infinity that is the largest, has no softmax: all of it is no number.
+// A row with NaN, or with an infinity as its largest value, has no softmax: all of it becomes NaN.
 template <u32 SIZE>
 __device__ void softmax(const void* input, void* output, u64 row, u32 columns, u32 format) {
     float* const memory = reinterpret_cast<float*>(SHARED_MEMORY);

@@ -1,4 +1,4 @@
-// The best `count` of each row, best first; equal ones by index; -0 equals 0; what is no number comes last.
+// The best `count` of each row, best first; equal ones by index; -0 equals 0; NaN comes last.
 //
 // A row is read once, 16 bytes a lane. Of each such vector only the best key is kept. The 32 lanes' (or 32 groups of
 // lanes') best give a bound: `count` different elements are at least as good as the count-th of them. Vectors that
@@ -10,8 +10,8 @@
 
 #include "device.cuh"
 
-// An element by its order key, larger is better, and the complement of its index, so that the lower index is better.
-// No index is 2^32 - 1, so that none is the candidate of zeros.
+// An element by its order key, larger is better, and the complement of its index, so that the lower index is better. No
+// index is 2^32 - 1, so that no element is the candidate of zeros.
 struct Narrow {
     using Key = u32;
     u64 bits;
@@ -25,7 +25,7 @@ struct Narrow {
     __device__ Narrow of_other(u32 mask) const { return {__shfl_xor_sync(ALL_LANES, bits, mask)}; }
 };
 
-// What the 32 lanes of a warp have, best first. Unrolled where it is a good part of the work.
+// Sorts the candidates of a warp's 32 lanes, best first. Unrolled where it is a good part of the work.
 template <class Candidate, bool IS_HOT>
 __device__ Candidate sorted_over_lanes(Candidate mine) {
     const u32 lane = threadIdx.x % WARP_LANES;
@@ -54,7 +54,7 @@ struct Selection {
     Candidate* const candidates;
     Candidate* const maxima;
     u32* const filled;
-    Candidate bound = Candidate::none();  // what is worse than this is not among the best
+    Candidate bound = Candidate::none();  // candidates worse than this are not among the best
 
     __device__ Selection(u8* memory, u32 count, u32 capacity)
         : count(count),
@@ -72,8 +72,8 @@ struct Selection {
 
     __device__ bool is_wanted(Candidate candidate) const { return !candidate.is_none() && !bound.is_better(candidate); }
 
-    // Told the best that each lane has, and whether it has more of which nothing is known; whether any lane has what is
-    // wanted. Raises the bound where many have.
+    // Takes the best candidate of each lane, and whether the lane has further, unknown ones. Returns true if any lane
+    // has a wanted one. Raises the bound if many have.
     __device__ bool offer(Candidate best, bool has_more) {
         const u32 wanted = Group::count(has_more || is_wanted(best));
         if (wanted > count && count <= WARP_LANES) {
@@ -82,7 +82,7 @@ struct Selection {
         return wanted > 0;
     }
 
-    // Takes part of the memory for so many candidates, or tells that it is full, so that they wait for is_full().
+    // Reserves memory for `wanted` candidates. Returns false if it is full; the candidates then wait for is_full().
     __device__ bool reserve(u32 wanted, u32& at) {
         if (wanted == 0) {
             return true;
@@ -98,7 +98,8 @@ struct Selection {
         return false;
     }
 
-    // Once each lane has written what it could: whether some must be tried again, for which there is room then.
+    // Called once each lane has written as many as it could. Returns true if some must be tried again, after making
+    // room for them.
     __device__ bool is_full(bool has_more) {
         if (!Group::any(has_more)) {
             return false;
@@ -140,7 +141,8 @@ struct Selection {
     }
 
    private:
-    // Of 32 groups of lanes, the count-th best of their best: so many elements are as good.
+    // Raises the bound to the count-th best among the best of 32 groups of lanes: at least `count` elements are as
+    // good.
     __device__ void raise(Candidate best) {
 #pragma unroll
         for (u32 step = 1; step < SIZE / WARP_LANES; step *= 2) {
@@ -195,15 +197,15 @@ struct Elements<32> {
     static constexpr u32 VECTORS = 8;
 };
 
-// How bits are ordered: as integers, one exclusive or away from unsigned ones, or as floats.
+// Order of bits: as integers, one exclusive or away from unsigned ones, or as floats.
 template <u32 BITS>
 struct Order {
     using Key = typename Elements<BITS>::Candidate::Key;
     static constexpr Key SIGN = static_cast<Key>(1) << (BITS - 1);
 
     const bool is_float;
-    const Key flip;      // the sign, where it is one
-    const Key infinity;  // above this, without its sign, a float is no number
+    const Key flip;      // the sign bit, if there is one
+    const Key infinity;  // above this, without its sign, a float is NaN
 
     // 0 unsigned, 1 signed, 2 FP32.
     __device__ explicit Order(u32 order)
@@ -211,7 +213,7 @@ struct Order {
 
     __device__ Key integer_key(Key bits) const { return bits ^ flip; }
 
-    // No number has the key 0, which is that of what is none.
+    // No number has the key 0: it belongs to the empty candidate.
     __device__ Key float_key(Key bits) const {
         // Sign and magnitude become one number, of which both zeros are the middle.
         const Key magnitude = bits & (SIGN - 1);
@@ -222,7 +224,7 @@ struct Order {
 };
 
 // Some consecutive elements of one row. Vectors begin on 16 bytes of memory, so that the first and the last may reach
-// into what lies beside: those are not read as vectors.
+// beyond the segment: those are not read as vectors.
 template <u32 BITS>
 struct Segment {
     using Element = typename Elements<BITS>::Element;
@@ -244,14 +246,14 @@ struct Segment {
 
     __device__ u32 vector_count() const { return (lead + size + PER_VECTOR - 1) / PER_VECTOR; }
 
-    // Whether all of the vector lies in the segment.
+    // Returns true if all of the vector lies in the segment.
     __device__ bool is_whole(u32 vector) const {
         return vector * PER_VECTOR >= lead && (vector + 1) * PER_VECTOR <= lead + size;
     }
 
     __device__ uint4 read(u32 vector) const { return __ldg(reinterpret_cast<const uint4*>(elements) + vector); }
 
-    // Whether the vector's element lies in the segment.
+    // Returns true if the vector's element lies in the segment.
     __device__ bool has(u32 vector, u32 i) const { return vector * PER_VECTOR + i - lead < size; }
 
     // The index of the vector's element in the row.
@@ -333,7 +335,7 @@ __device__ void select(Selection<typename Elements<BITS>::Candidate, SIZE>& sele
 #pragma unroll
         for (u32 i = 0; i < VECTORS; i++) {
             const u32 vector = first + i * SIZE;
-            // As if it were the first element: not worse than it is, so that none is lost.
+            // As if it were the first element: not worse than it is, so that no candidate is lost.
             if (segment.is_whole(vector) && selection.is_wanted(Candidate::make(best[i], segment.index(vector, 0)))) {
                 pending |= 1u << i;
             }
@@ -404,7 +406,7 @@ __device__ void by_warp(const void* input, void* values, void* indices, u32 rows
     write<typename Elements<BITS>::Element>(selection, input, classes, row, WARP_LANES, values, indices, index_size);
 }
 
-// A block for each segment of a row, which holds `count` elements at least. Where a row has several, their best go to
+// A block for each segment of a row, which holds `count` elements at least. If a row has several, their best go to
 // scratch.
 template <u32 BITS>
 __device__ void by_block(const void* input, void* values, void* indices, void* scratch, u32 classes, u32 count,

@@ -1,4 +1,4 @@
-"""Prints the licences of all that is linked into the program: a table, then each text once, with who has it.
+"""Prints the licences of all that is linked into the program: a table, then each text once, with the packages under it.
 
     release/licences.py x86_64-unknown-linux-gnu
 

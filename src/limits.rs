@@ -28,8 +28,8 @@ pub const INFLATE_OUTPUT_SLICE: usize = 64 * 1024;
 pub const DEFLATE_SLICE: usize = 4 * 1024;
 /// The same at the low level: a millisecond at worst.
 pub const DEFLATE_LOW_SLICE: usize = 32 * 1024;
-/// Inflated bytes for each compressed one, beyond [`INFLATE_FREE_SIZE`]. DEFLATE has no more than 1,032, so that a tensor
-/// of zeros is taken; zstd reaches 30,000, and a few kilobytes of a client would cost a shard as much as its largest body.
+/// Inflated bytes for each compressed one, beyond [`INFLATE_FREE_SIZE`]. DEFLATE has at most 1,032, so that a tensor of
+/// zeros is taken; zstd reaches 30,000, and a few kilobytes of a client would cost a shard as much as its largest body.
 pub const INFLATE_RATIO_MAX: usize = 1_100;
 /// Inflated bytes that are not measured against [`INFLATE_RATIO_MAX`]: regular tensors reach any ratio in zstd, and those
 /// of usual models are smaller; it costs a shard some tens of milliseconds, in slices.
@@ -469,7 +469,7 @@ pub const STORE_OBJECTS_MAX: usize = 262_144;
 pub const STORE_CONNECTIONS: usize = 8;
 /// Open files of one store's fetches: a model may have thousands.
 pub const STORE_FILES_MAX: usize = 256;
-/// Bytes of a file that one connection fetches: a lost one costs no more, and each is worth its request.
+/// Bytes of a file that one connection fetches: a lost one costs only these, and each is worth its request.
 pub const STORE_RANGE_SIZE: u64 = 8 << 20;
 /// The time of a store's silence (`--model-store-timeout-secs`): throttled, it answers in seconds.
 pub const STORE_SILENCE_MAX: Duration = Duration::from_secs(20);
@@ -698,9 +698,10 @@ pub const LOG_CAUSE_WINDOW: Duration = Duration::from_secs(1);
 /// The time that the end of the process waits for lines that are not yet written: a disk needs
 /// milliseconds, and a pipe without a reader forever.
 pub const LOG_FLUSH_MAX: Duration = Duration::from_millis(500);
-/// How often what a model prints waits for [`LOG_FLUSH_STEP`]. Where half a second frees nothing, the log is not read.
+/// Number of waits of [`LOG_FLUSH_STEP`] for room for a model's output. A log that frees no room in half a second is
+/// not read.
 pub const LOG_MODEL_STEPS_MAX: u32 = 500;
-/// How often the waits for the log's thread look.
+/// Time between two looks of the waits for the log's thread.
 pub const LOG_FLUSH_STEP: Duration = Duration::from_millis(1);
 
 /// Bytes of a region between the server and a Python process at first. Only used parts take memory.

@@ -317,7 +317,7 @@ pub struct KeepAlivePolicy {
     /// Time between two PINGs of a client to which we send nothing in between; `None` for any while a call is open, and
     /// gRPC's else (`--grpc-http2-min-recv-ping-interval-without-data`).
     pub ping_interval_min: Option<Duration>,
-    /// How many of a client's PINGs may come too early; 0 for any number (`--grpc-http2-max-ping-strikes`).
+    /// Number of a client's PINGs that may come too early; 0 for any number (`--grpc-http2-max-ping-strikes`).
     pub ping_strikes_max: u32,
     /// Age at which a connection drains; `None` for no limit (`--grpc-max-connection-age`).
     pub age_max: Option<Duration>,

@@ -1,5 +1,5 @@
-//! The wheel of ONNX Runtime that has the CUDA provider: on a machine without CUDA it says what it lacks,
-//! and models run on the CPU with it as with the other wheel. What it does on a GPU is `gpu_server`'s.
+//! The wheel of ONNX Runtime that has the CUDA provider: on a machine without CUDA it names the missing part, and
+//! models run on the CPU with it as with the other wheel. `gpu_server` covers its runs on a GPU.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test waits and fails by panicking")]
 
@@ -17,7 +17,7 @@ use support::onnx::builder::{FLOAT, Onnx};
 use support::python::Environment;
 use support::server::Server;
 
-/// The library of the wheel; `None` where no environment can be made.
+/// The library of the wheel; `None` if no environment can be made.
 fn library() -> Option<PathBuf> {
     let environment = Environment::create("onnxruntime-gpu", "tests/onnxruntime/gpu.txt", &["python3"])?;
     let folder = environment.packages().join("onnxruntime/capi");

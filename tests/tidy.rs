@@ -13,6 +13,8 @@
 mod arrows;
 #[path = "tidy/source.rs"]
 mod source;
+#[path = "tidy/words.rs"]
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,12 +22,12 @@ use std::path::Path;
 
 use crate::source::{collect, sources};
 
-/// What each room of the crate may import, itself included always. Complete: a new folder needs a row.
+/// Allowed imports of each room of the crate, itself always included. Complete: a new folder needs a row.
 const LAYERS: &[(&str, &[&str])] = &[
     // 0 ground
     ("time", &[]),
     ("limits", &[]),
-    // Notes of what threads run, for a signal handler.
+    // Notes of the threads' runs, for a signal handler.
     ("crash", &["limits"]),
     ("error", &[]),
     ("budget", &["error"]),
@@ -36,14 +38,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     // 1 formats and the catalogue
     ("wire", &["limits"]),
     ("model", &["error", "limits", "tensor", "wire"]),
-    // What is recorded of requests.
+    // Records of requests.
     ("trace", &["error", "limits", "model", "tensor", "time", "wire"]),
     // 2 machines
     ("connection", &["budget", "limits", "policy", "time", "wire"]),
     ("protocol", &["budget", "error", "limits", "metrics", "model", "policy", "tensor", "time", "trace", "wire"]),
     ("scheduler", &["limits", "policy", "time"]),
     ("backend", &["crash", "error", "limits", "model", "tensor", "time", "trace"]),
-    // What the server and the load generator are asked to do.
+    // Settings of the server and of the load generator.
     ("flags", &["wire"]),
     ("settings", &["flags", "limits", "policy"]),
     // 3 edge, by the thread that owns what is in it
@@ -91,7 +93,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    // Beside the server: it measures any.
+    // Beside the server: it measures any server.
     ("loadgen", &["budget", "error", "flags", "limits", "metrics", "protocol", "tensor", "time", "wire"]),
     // 4 program
     // The control thread and those that load for it.
@@ -132,7 +134,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lib", &[]),
 ];
 
-/// Words that only some parts may say.
+/// Words that only some parts may use.
 const ONLY_IN: &[(&str, &[&str])] = &[
     ("glommio::", &["runtime"]),
     ("io_uring::", &["runtime"]),
@@ -150,7 +152,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("clap::", &["cli", "flags", "settings", "loadgen"]),
 ];
 
-/// The threads of stores, in builds that have them, and what these run alone: the only tokio of the program.
+/// The threads of stores, in builds that have them, and code that only they run: the only tokio of the program.
 const STORE_FILES: &[&str] = &[
     "src/control/stores/client.rs",
     "src/control/stores/connector.rs",
@@ -159,7 +161,7 @@ const STORE_FILES: &[&str] = &[
 ];
 
 /// The files outside `control` that read a model's file, or ask for its size, or run it: Python models need an
-/// interpreter, which is looked for or unpacked, and processes, which `/proc` knows.
+/// interpreter, which is searched or unpacked, and processes, which are in `/proc`.
 const FILE_READERS: &[&str] = &[
     "src/backend/onnxruntime/mod.rs",
     "src/backend/onnxruntime/weights.rs",
@@ -213,7 +215,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// Functions that only list the fields of a struct, one a line, and grow with it.
 const FUNCTIONS_OF_FIELDS: &[(&str, &str)] = &[("src/settings/values.rs", "default")];
 
-/// The parts of the crate that some code names: `crate::wire::…` and `use crate::{error, wire}`.
+/// The parts of the crate that code names: `crate::wire::…` and `use crate::{error, wire}`.
 fn imports(code: &str) -> Vec<String> {
     let mut parts = Vec::new();
     for found in code.split("crate::").skip(1) {
@@ -266,7 +268,7 @@ const OWNED_BY_THREADS: &[(&[&str], &[&str])] = &[
     (&["Mutex<", "RwLock<", "MutexGuard<"], &["queue", "backend"]),
 ];
 
-/// Files that are exceptions to it, each with its reason.
+/// Exceptions to it, each with its reason.
 const OWNED_OTHERWISE: &[(&str, &str)] = &[
     ("src/budget.rs", "a request holds a part of the budget of its shard"),
     ("src/connection/http1/mod.rs", "hands the budget of its shard on"),
@@ -291,7 +293,7 @@ fn state_of_one_thread_and_locks_stay_in_the_rooms_of_their_owner() {
     }
 }
 
-/// Type names that stand for several things, each with its reason.
+/// Type names with several meanings, each with its reason.
 const NAMES_TWICE: &[(&str, &str)] =
     &[("WakeFile", "under loom the same code sleeps on a stand-in, which has the name of its original")];
 
@@ -395,7 +397,7 @@ fn words_of_one_part_are_said_in_no_other() {
     }
 }
 
-/// Whether a line says a word, and not another that ends like it.
+/// Returns true if a line says a word, and not another one with the same ending.
 fn says_word(line: &str, word: &str) -> bool {
     let is_inner = |before: char| before.is_alphanumeric() || before == '_';
     line.match_indices(word).any(|(at, _)| !line[..at].ends_with(is_inner))
@@ -413,7 +415,7 @@ fn unsafe_stands_in_named_files_with_its_reason() {
         let code = source.text.lines().filter(|line| !line.trim_start().starts_with("//"));
         let count = code.filter(|line| line.contains("unsafe {") || line.contains("unsafe fn")).count();
         assert!(count == 0 || UNSAFE_FILES.contains(&source.name.as_str()), "{} has unsafe code", source.name);
-        // What is declared says what its callers see to.
+        // A declaration states the duties of its callers.
         let reasons = source.text.matches("// SAFETY:").count() + source.text.matches("/// # Safety\n").count();
         assert!(reasons >= count, "{}: {count} unsafe blocks, {reasons} reasons", source.name);
     }
@@ -516,7 +518,7 @@ fn the_length_of_a_function_is_counted_from_its_head_to_its_brace() {
 
 #[test]
 fn nothing_unfinished_is_left_lying() {
-    // Put together here, so that this file does not find itself.
+    // Composed here, so that this file does not find itself.
     let words =
         [concat!("dbg", "!("), concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("#[ign", "ore")];
     for source in sources() {

@@ -42,7 +42,7 @@ pub fn inflate<const CODING: u8, const SIZE: usize>() -> (Work, usize) {
     (Box::new(work), SIZE)
 }
 
-/// Compresses an answer. Prints once what is left of it.
+/// Compresses an answer. Prints the compressed size once.
 pub fn deflate<const CODING: u8, const LEVEL: u8, const SIZE: usize>() -> (Work, usize) {
     let coding = coding(CODING);
     let level = match LEVEL {

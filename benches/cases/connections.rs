@@ -1,4 +1,4 @@
-//! What carries messages: HTTP/1.1 heads, HPACK, frames of HTTP/2, and one connection with calls on it.
+//! Carriers of messages: HTTP/1.1 heads, HPACK, frames of HTTP/2, and one connection with calls on it.
 
 use std::hint::black_box;
 
@@ -41,7 +41,7 @@ pub fn http1_head() -> (Work, usize) {
     (Box::new(work), HEAD.len())
 }
 
-/// A block of a call; where its fields are put into the table, what a second one looks like.
+/// A block of a call; if its fields are put into the table, the block of a second call.
 fn block(encoder: &mut Encoder, indexing: Indexing) -> Vec<u8> {
     let mut block = Vec::new();
     encoder.begin_block(&mut block);
@@ -106,7 +106,7 @@ pub fn grpc_frame() -> (Work, usize) {
     (Box::new(work), size)
 }
 
-/// A request of so many FP32 behind its five bytes.
+/// A request with `count` FP32 elements behind the five-byte prefix.
 fn framed(count: usize) -> Vec<u8> {
     let message = messages::message(count);
     [&prefix(message.len()).expect("it is not too large")[..], &message].concat()
@@ -122,7 +122,7 @@ pub fn http2_call_large() -> (Work, usize) {
 
 type Machine = Http2Connection<AlignedBuffer, ()>;
 
-/// Calls of a connection, after which a new one is made: its windows are used up at some time.
+/// Calls on a connection before a new one is made, since its windows are used up eventually.
 const CALLS_MAX: u32 = 1_000;
 
 /// A call comes in and is answered with its own message.
@@ -160,7 +160,7 @@ pub fn http2_empty_messages() -> (Work, usize) {
 /// DATA frames of one stream on a connection that has had many.
 const FRAMES: usize = 256;
 
-/// A message in many small frames, on a connection that remembers as many streams as it may.
+/// A message in many small frames, on a connection with as many streams as it may remember.
 pub fn http2_small_frames() -> (Work, usize) {
     let content = framed(FRAMES * 256 / size_of::<f32>());
     let mut peer = Peer::new();
@@ -231,7 +231,7 @@ impl Peer {
     }
 }
 
-/// Hands bytes to the connection, and accepts a call that begins; its message when it is whole.
+/// Hands bytes to the connection, and accepts a call that begins. Returns its message when it is whole.
 fn feed(machine: &mut Machine, mut bytes: &[u8], plan: MessageDelivery<()>) -> Option<bytes::Bytes> {
     let mut whole = None;
     while !bytes.is_empty() {
@@ -249,13 +249,13 @@ fn feed(machine: &mut Machine, mut bytes: &[u8], plan: MessageDelivery<()>) -> O
                 _ => unreachable!("nothing else was sent"),
             }
         }
-        // Windows are opened as bytes come.
+        // Windows open as bytes arrive.
         drain(machine);
     }
     whole
 }
 
-/// Takes all that the connection sends; how many bytes.
+/// Takes all bytes that the connection sends. Returns their number.
 fn drain(machine: &mut Machine) -> usize {
     let mut sent = 0;
     loop {

@@ -7,7 +7,7 @@ use deuteron::wire::json::{Document, Number, ValueKind, read_numbers, writer};
 
 use super::{Random, Work};
 
-/// The elements of a picture of 224 x 224 in three colours, nearly.
+/// Nearly the elements of a picture of 224 x 224 in three colours.
 const COUNT: usize = 150_000;
 
 /// A request as the documentation has it.
@@ -21,7 +21,7 @@ pub fn parse_floats() -> (Work, usize) {
     parse::<f32>(document(floats().iter(), ","), COUNT)
 }
 
-/// As `json.dumps` writes what `numpy` makes of FP32: all digits of the double, and a space behind each comma.
+/// FP32 as `json.dumps` writes it after `numpy`: all digits of the double, and a space behind each comma.
 pub fn parse_python() -> (Work, usize) {
     parse::<f32>(document(floats().iter().map(|float| f64::from(*float)), ", "), COUNT)
 }
@@ -65,7 +65,7 @@ fn document(elements: impl Iterator<Item: std::fmt::Display>, between: &str) -> 
     text.into_bytes()
 }
 
-/// Reads a document and the elements of its input into memory that is there.
+/// Reads a document and the elements of its input into existing memory.
 fn parse<T: Number + Default + 'static>(text: Vec<u8>, count: usize) -> (Work, usize) {
     let (mut memory, size) = (vec![T::default(); count], text.len());
     let work = move || {

@@ -27,7 +27,7 @@ fn spec() -> ModelSpec {
     draft.complete(None, &BTreeMap::new(), CompletionRules::default()).expect("nothing is missing")
 }
 
-/// A `ModelInferRequest` with so many elements.
+/// A `ModelInferRequest` with `count` elements.
 pub fn message(count: usize) -> Vec<u8> {
     let input = Message::new().bytes(1, "INPUT0").bytes(2, "FP32").packed(3, &[1, count as i64]);
     let asked = Message::new().bytes(1, "OUTPUT0");
@@ -35,7 +35,7 @@ pub fn message(count: usize) -> Vec<u8> {
     request.bytes(7, vec![0x3f; count * 4]).into_bytes()
 }
 
-/// The bytes of a message, where most of them are looked at: those of a large tensor are not.
+/// The bytes of a message that a run reads; those of a large tensor are not read.
 const fn touched(size: usize) -> usize {
     if size < LARGE { size } else { 0 }
 }

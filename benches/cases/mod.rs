@@ -1,8 +1,8 @@
-//! The pieces of a request's way that are measured one by one, layer by layer: by `codecs` in time, by
-//! `instructions` in instructions and allocations. A piece is made with all that it needs and then run again and
-//! again; every run is checked to have done something.
+//! The pieces of a request's way that are measured one by one, layer by layer: by `codecs` in time, by `instructions`
+//! in instructions and allocations. A piece is made with all its inputs and then run again and again; the work of every
+//! run is checked.
 //!
-//! What it knows of the crate is what is public; nothing here opens a socket or reads a clock.
+//! Uses the crate's public interface only; nothing here opens a socket or reads a clock.
 
 #![allow(dead_code, reason = "each of the two uses a part of it")]
 
@@ -23,13 +23,13 @@ pub type Work = Box<dyn FnMut()>;
 
 /// One piece that can be measured.
 pub struct Case {
-    /// The part of the crate that it is most of.
+    /// The part of the crate in which most of it runs.
     pub layer: &'static str,
-    /// What it does.
+    /// The operation, as the table shows it.
     pub name: &'static str,
-    /// Makes it ready, and says how many bytes a run reads or writes; 0 where that says nothing.
+    /// Makes it ready. Returns the number of bytes that a run reads or writes; 0 if that has no meaning.
     pub make: fn() -> (Work, usize),
-    /// Whether a change of its instructions fails `.ci/run instructions`: one or two of each layer.
+    /// True if a change of its instructions fails `.ci/run instructions`: one or two cases of each layer.
     pub is_counted: bool,
 }
 
@@ -127,7 +127,7 @@ impl Random {
         word ^ (word >> 31)
     }
 
-    /// A float between -1 and 1, as a normalised picture or an embedding has.
+    /// A float between -1 and 1, like a normalised picture or an embedding.
     pub fn float(&mut self) -> f32 {
         let unit = (self.next() >> 40) as f32 / (1_u64 << 24) as f32;
         unit * 2.0 - 1.0

@@ -26,7 +26,7 @@ fn entry<T>(token: T) -> Entry<T> {
     Entry { token, rows: 1, shape_key, queued_at: Instant::ZERO, priority: 0, timeout, deadline: None }
 }
 
-/// Nobody goes away.
+/// Clients that never go away.
 struct All;
 
 impl Claims<u32> for All {

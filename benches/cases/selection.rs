@@ -1,4 +1,4 @@
-//! The best of a row, beside a sort of all of it.
+//! The best elements of a row, beside a sort of the whole row.
 
 use std::hint::black_box;
 
@@ -25,7 +25,7 @@ pub fn top_100_of_a_million() -> (Work, usize) {
     best(1_000_000, 100)
 }
 
-/// Whole, as a list of values and indices: the least that a sort can do for it.
+/// The whole row, as a list of values and indices: the least work of a sort.
 pub fn sorted() -> (Work, usize) {
     let scores = scores(1_000);
     let work = move || {

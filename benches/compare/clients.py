@@ -1,4 +1,4 @@
-"""What users see: NVIDIA's clients against two servers in turns, A B B A.
+"""Latency for users: NVIDIA's clients against two servers in turns, A B B A.
 
     python clients.py --a HTTP,GRPC,PID --b HTTP,GRPC,PID --model NAME [--shape INPUT:16]
         [--perf-analyzer PATH] [--clients pa-http,…] [--concurrency 1,16,64] [--seconds 2]
@@ -32,11 +32,12 @@ from tritonclient.utils import triton_to_np_dtype
 os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*"
 CLIENTS = ("pa-http", "pa-grpc", "http", "grpc", "http-aio", "grpc-aio")
 TICK = os.sysconf("SC_CLK_TCK")
-# Seconds before the first request that counts: connections, threads and the client's own first calls are not what is measured.
+# Seconds before the first request that counts: connections, threads and the client's own first calls are not measured.
 WARM_UP = 0.5
-# What perf_analyzer asks for where many requests are under way: two seconds or more.
+# The request count of perf_analyzer when many requests are under way: two seconds or more.
 PERF_REQUESTS = 20_000
-# Such a run takes 2 to 7 seconds, but some wait for ever though their last answer has come: it is made again so often.
+# Such a run takes 2 to 7 seconds, but some wait for ever though their last answer has come: it is repeated up to
+# PERF_TRIES times.
 PERF_SECONDS, PERF_TRIES = 20, 10
 
 
@@ -127,11 +128,11 @@ async def tasks(module, address, server, options, concurrency):
 
 
 def perf_analyzer(protocol, address, options, concurrency):
-    """p50, p99 and requests/s by perf_analyzer. Of many at a time it is asked for so many requests instead of windows, in which it
-    comes to no end; requests/s are none then, since it divides by whole seconds."""
+    """p50, p99 and requests/s by perf_analyzer. With many at a time it is asked for a request count instead of windows, in which
+    it never ends; requests/s are NaN then, since it divides by whole seconds."""
     with tempfile.NamedTemporaryFile(suffix=".csv") as file:
         command = [options.perf_analyzer, "-m", options.model, "-i", protocol, "-u", address, "-f", file.name]
-        # A fifth of the time for each of its windows: what it does with the requests afterwards takes long where they are many.
+        # A fifth of the time for each of its windows: its work on the requests afterwards takes long if they are many.
         window = str(int(options.seconds * 200))
         command += ["--concurrency-range", str(concurrency)]
         command += ["--request-count", str(PERF_REQUESTS)] if concurrency > 1 else ["-p", window, "-s", "999", "-r", "3"]

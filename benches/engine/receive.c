@@ -1,6 +1,6 @@
-// The least that a server pays for a body on the core of its model: receives bodies of `wrk` into memory that it has
-// used before, spends the time of a run on walking through memory as large as a model's, and answers 4 bytes. Prints the
-// thread's CPU time for receive and answer, without the run:
+// Lower bound of a server's cost for a body on the core of its model: receives bodies of `wrk` into memory that it has
+// used before, spends the time of a run on walking through memory as large as a model's, and answers 4 bytes. Prints
+// the thread's CPU time for receive and answer, without the run:
 //
 //   cc -O2 -o /tmp/receive benches/engine/receive.c
 //   head -c 602112 /dev/zero >/tmp/body

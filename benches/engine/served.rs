@@ -1,6 +1,6 @@
-//! What a server adds to ONNX Runtime: the same model, batch size and thread count, bare in this
-//! process and served over HTTP, in turns on core 0, with the client on core 1. The ratios are of
-//! one run. Called by `engine --served`; needs `wrk` and `taskset`.
+//! Overhead of a server around ONNX Runtime: the same model, batch size and thread count, bare in this process and
+//! served over HTTP, in turns on core 0, with the client on core 1. The ratios are of one run. Called by `engine
+//! --served`; needs `wrk` and `taskset`.
 
 use std::fs;
 use std::path::Path;
@@ -17,9 +17,9 @@ use super::{Case, micros};
 
 /// Turns of each; the median counts.
 const ROUNDS: usize = 5;
-/// How long each turn of the bare engine lasts.
+/// Length of each turn of the bare engine.
 const WINDOW: Duration = Duration::from_secs(1);
-/// More than a run of any model that is measured takes.
+/// Longer than a run of any measured model.
 const LEFT_BEHIND: Duration = Duration::from_millis(300);
 
 /// Measures the models, then the example on a worker with batches of 64 clients' requests.
@@ -56,7 +56,8 @@ fn real_model(library: &Path, engine: &Onnxruntime, argument: &str) {
         let begun = (cpu_us(server.id()), Statistics::of(&server, "m"));
         let two = wrk(&server, &script, "m", 2);
         let used = (cpu_us(server.id()) - begun.0) / Statistics::of(&server, "m").since(&begun.1).requests;
-        // What the two clients left behind ends first: a request that waited for another would count in what follows.
+        // Requests left behind by the two clients end first: a request that waited for one of them would count in the
+        // next window.
         std::thread::sleep(LEFT_BEHIND);
         let begun = (cpu_us(server.id()), Statistics::of(&server, "m"));
         let one = wrk(&server, &script, "m", 1);
@@ -106,7 +107,7 @@ fn small_model(library: &Path, engine: &Onnxruntime) {
         let since = Statistics::of(&server, "digits").since(&before.1);
         if round > 0 {
             cpu.push((cpu_us(server.id()) - before.0) / since.requests);
-            // Each execution's time is counted once for each of its requests.
+            // The time of each execution is counted once for each of its requests.
             infer.push(since.infer_us / since.requests);
             rows.push(since.requests / since.executions);
             rate.push(per_second);
@@ -148,7 +149,7 @@ fn parameter(key: &str, value: &str) -> String {
     format!("parameters {{ key: \"{key}\" value {{ string_value: \"{value}\" }} }}\n")
 }
 
-/// What `wrk` sends: the inputs of the case, as binary data.
+/// The script for `wrk`: it sends the inputs of the case, as binary data.
 fn script(case: &Case, folder: &Folder) -> std::path::PathBuf {
     let (mut inputs, mut raw) = (Vec::new(), Vec::new());
     for (spec, tensor) in case.spec.inputs.iter().zip(&case.inputs) {
@@ -188,7 +189,7 @@ fn wrk(server: &Server, script: &Path, model: &str, connections: usize) -> (f64,
     (number("rate"), number("median"))
 }
 
-/// What a server says of a model: sums since its start.
+/// A server's statistics of one model: sums since its start.
 struct Statistics {
     requests: f64,
     executions: f64,

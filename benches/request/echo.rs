@@ -1,6 +1,6 @@
-//! What a request costs at least: a bare keep-alive echo on the server's own sockets. It reads as many bytes as the
-//! request has and answers as many as the server answers, the tensor copied once from the one to the other; it knows
-//! nothing of HTTP but where the first head ends.
+//! Lower bound of a request's cost: a bare keep-alive echo on the server's own sockets. It reads as many bytes as the
+//! request has and answers as many as the server answers, the tensor copied once from the one to the other; of HTTP it
+//! knows only the end of the first head.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, Read, Write};
@@ -24,7 +24,7 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// Starts one that answers with a head and so many bytes of the request's end.
+    /// Starts an echo that answers with a head and the last `tail` bytes of the request.
     pub fn start(port: u16, head: &Path, tail: usize) -> Self {
         let mut command = Command::new("taskset");
         command.args(["-c", "0"]).arg(env::current_exe().expect("a program has a path"));
@@ -42,7 +42,7 @@ impl Echo {
         self.child.id()
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
@@ -55,7 +55,7 @@ impl Drop for Echo {
     }
 }
 
-/// What a server answers, as far as the first byte of `tail`.
+/// A server's answer up to the first byte of `tail`.
 pub fn head_of(server: SocketAddr, request: &[u8], tail: usize) -> Vec<u8> {
     let mut stream = TcpStream::connect(server).expect("the server listens");
     stream.write_all(request).expect("the server reads");
@@ -74,7 +74,7 @@ pub fn head_of(server: SocketAddr, request: &[u8], tail: usize) -> Vec<u8> {
     answer
 }
 
-/// Runs where the arguments ask for an echo, and does not return then.
+/// Runs an echo if the arguments ask for one, and does not return then.
 pub fn run_if_asked() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [verb, port, head, tail] = arguments.as_slice() else { return };
@@ -132,7 +132,7 @@ async fn echo(mut socket: Socket, head: &[u8], tail: usize) -> io::Result<()> {
     }
 }
 
-/// Bytes of the message that begins here, where its head is whole.
+/// Bytes of the message that begins here, if its head is whole.
 fn size_of(bytes: &[u8]) -> Option<usize> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();

@@ -58,7 +58,7 @@ def graph():
 
 
 def bitmap(scan):
-    """An image whose blocks have so many white pixels as the scan says, from the top left on."""
+    """An image whose blocks have as many white pixels as the scan says, from the top left on."""
     ranks = np.arange(BLOCK * BLOCK).reshape(BLOCK, BLOCK)
     side = SIDE // BLOCK
     blocks = scan.reshape(side, side, 1, 1) > ranks

@@ -50,7 +50,7 @@ def sentences():
 
 
 def counts(ids):
-    """How much of each sentence each token is."""
+    """Share of each token in each sentence."""
     table = np.zeros((len(ids), TOKEN_COUNT))
     np.add.at(table, (np.arange(len(ids))[:, None], ids), 1)
     table[:, 0] = 0

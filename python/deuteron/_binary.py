@@ -1,4 +1,4 @@
-"""Where the program is."""
+"""Path of the program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sysconfig
 def find_binary() -> str:
     """The path of the program that was installed with this module.
 
-    Raises :class:`FileNotFoundError` where there is none, with the folders that were looked at.
+    Raises :class:`FileNotFoundError` without one, with the searched folders.
     """
     name = "deuteron" + (sysconfig.get_config_var("EXE") or "")
     beside = pathlib.Path(__file__).absolute().parent.parent

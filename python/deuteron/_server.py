@@ -26,7 +26,7 @@ class ServerError(RuntimeError):
 
 
 def _has_tls(port: str, args: Sequence[str], variables: Mapping[str, str]) -> bool:
-    """Whether a port has TLS by flags and variables: the server does not tell. A file of flags is not looked into."""
+    """True if a port has TLS by flags and variables: the server does not report it. A file of flags is not read."""
     has = False
     for name in (f"{port}-use-ssl", f"{port}-use-ssl-mutual"):
         value = variables.get("DEUTERON_" + name.replace("-", "_").upper(), "")
@@ -72,7 +72,8 @@ class Server:
         ready, told = os.pipe()
         with os.fdopen(ready) as lines:
             try:
-                # In a session of its own: who interrupts a cell of a notebook means what runs there, and not the server.
+                # In a session of its own: an interrupt of a notebook's cell is for the cell's code, and not for the
+                # server.
                 self._process = subprocess.Popen(
                     [program, "serve", f"--ready-file=/dev/fd/{told}", *flags], env=variables, stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=[told], text=True, errors="replace",
@@ -83,7 +84,7 @@ class Server:
             try:
                 said = json.loads(self._wait_until_ready(lines, timeout))
             except BaseException:
-                # Also when it is interrupted: nobody has this object yet, who could end the process.
+                # Also on an interrupt: the caller does not have this object yet, so only this code can end the process.
                 self._process.kill()
                 self.stop()
                 raise
@@ -131,7 +132,7 @@ class Server:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process lives."""
+        """True if the process lives."""
         return self._process.poll() is None
 
     def stop(self, timeout: float = 35.0) -> int:

@@ -58,7 +58,7 @@ _log = logging.getLogger("ray.serve")
 
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
-    """Where one server is. Addresses are ``HOST:PORT``, ``None`` for a port that is not served."""
+    """Addresses of one server. They are ``HOST:PORT``, ``None`` for a port that is not served."""
 
     #: Ray's name of the replica.
     replica: str
@@ -134,7 +134,7 @@ def app_builder(options: Dict[str, Any]) -> serve.Application:
 
 
 def endpoints(app: Union[str, DeploymentHandle] = "default", *, timeout: float = 5.0) -> List[Endpoint]:
-    """Where the servers of an application are that are ready now.
+    """The endpoints of an application's ready servers.
 
     ``app`` is the name that ``serve.run`` was given, or the handle that another deployment of the application was bound with.
     A replica that does not answer in ``timeout`` seconds is left out.
@@ -168,7 +168,7 @@ def haproxy_backend(servers: Sequence[Endpoint], *, port: str = "http", name: st
         # Without it only the head of a request is kept where that comes first, as from Python, and nothing can be sent again.
         "    option http-buffer-request",
         "    http-request disable-l7-retry if { req.hdr(sequence-id) -m found }",
-        # What is in flight at a server that is marked down goes on: it may be one that drains.
+        # Requests in flight at a server that is marked down go on: it may be draining.
         "    default-server check inter 500ms fall 2 rise 1",
     ]
     for server in servers:
@@ -219,9 +219,9 @@ class Balancer:
         retry_on: Tuple[Type[BaseException], ...] = (OSError, http.client.HTTPException),
         timeout: float = 30.0,
     ) -> T:
-        """What ``ask`` returns for the ``HOST:PORT`` of a server.
+        """The result of ``ask`` for the ``HOST:PORT`` of a server.
 
-        Where it raises one of ``retry_on``, the next server is asked, until ``timeout`` seconds are over. An HTTP status is
+        If it raises one of ``retry_on``, the next server is asked, until ``timeout`` seconds are over. An HTTP status is
         no reason for that, but for 503. The failed request may have run: not for sequences.
         """
         deadline = time.monotonic() + timeout
@@ -245,12 +245,12 @@ class Balancer:
         """The address whose turn it is."""
         with self._lock:
             has_some = bool(self._addresses)
-            # Where all fail, they are not asked without a pause.
+            # If all of them fail, the next search comes after a pause.
             is_due = time.monotonic() >= self._found_at + (self._refresh if has_some else PAUSE_SECONDS)
             finds = is_due and not self._is_finding
             self._is_finding |= finds
         if finds and has_some:
-            # A node that has just died answers late: who asks goes on with the servers that are known.
+            # A node that has just died answers late: callers go on with the known servers.
             threading.Thread(target=self._find, name="deuteron endpoints", daemon=True).start()
         elif finds:
             self._find()
@@ -316,7 +316,7 @@ class _Replica:
             raise ServerError(f"{self._server!r} is not ready: {said}")
 
     def endpoint(self) -> Optional[Endpoint]:
-        """Where the server is; ``None`` while it is not ready."""
+        """The server's endpoint; ``None`` while it is not ready."""
         try:
             self.check_health()
         except ServerError:
@@ -326,7 +326,7 @@ class _Replica:
         return Endpoint(context.replica_tag, ray.get_runtime_context().get_node_id(), self._server.pid, **addresses)
 
     async def __call__(self, request: Request) -> Any:
-        """What Ray's proxy answers: where all servers of the deployment are."""
+        """The answer through Ray's proxy: the endpoints of all servers of the deployment."""
         context = serve.get_replica_context()
         handle = serve.get_deployment_handle(context.deployment, context.app_name)
         found = _sorted(await handle.broadcast("endpoint").results_async(timeout_s=5.0, return_exceptions=True))
@@ -365,7 +365,7 @@ def _sorted(answers: Sequence[Any]) -> List[Endpoint]:
 
 
 def _why_not_ready(server: Server) -> Optional[str]:
-    """What a server says that is not ready. All its ports tell; one without TLS is asked where there is one."""
+    """The reason of a server that is not ready. All its ports tell it; one without TLS is preferred."""
     scheme, _, address = min(server.urls.values(), key=lambda url: url.startswith("https")).partition("://")
     connection: http.client.HTTPConnection
     if scheme == "https":

@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn what_an_engine_says_of_itself_blames_no_request() {
         for message in [
-            // The name of an operator is none of the engine's words on shapes.
+            // The name of an operator does not count as the engine's words on shapes.
             "Reshape node. Name:'shape' Status Message: std::bad_function_call",
             "Expand node. Name:'' Status Message: /a/bfc_arena.cc:360 void* onnxruntime::BFCArena::AllocateRawInternal(size_t, \
              bool, onnxruntime::Stream*) Failed to allocate memory for requested buffer of size 70368744177664\n",

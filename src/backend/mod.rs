@@ -156,7 +156,7 @@ pub trait LoadedModel: Send + Sync {
     }
 }
 
-/// What is known of the runs of a model before one is measured.
+/// Expectation of a model's runs before one is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Computation {
     /// They compute in a process or on threads that are not the worker's, which waits for them.
@@ -210,8 +210,8 @@ pub trait Instance: Send {
     /// ignores it.
     fn set_watch(&mut self, _watch: Arc<RunWatch>) {}
 
-    /// Whether it has run the samples of `model_warmup`. What a trial at load borrows serves afterwards, and is not warmed
-    /// up again.
+    /// Returns true if it has run the samples of `model_warmup`. An instance that a trial at load borrows serves
+    /// afterwards, and is not warmed up again.
     fn is_warm(&self) -> bool {
         false
     }
@@ -308,7 +308,7 @@ pub struct Request {
     pub responder: Responder,
     /// Its slot, if the model serves sequences.
     pub sequence: Option<SequenceRow>,
-    /// What it says beside its tensors, of which models that do not look have only the id; none where nothing was said.
+    /// Its details beside its tensors, of which models that do not look have only the id; `None` without any.
     pub details: Option<Arc<RequestDetails>>,
 }
 
@@ -365,7 +365,7 @@ pub enum AnswerPart {
     /// the new values of its states, if there are any. It reaches the completion queue only if the
     /// model's sequences are not iterative, and becomes [`reschedule_refused`] there.
     Again,
-    /// The end, without outputs: there are none, or earlier answers had them.
+    /// The end, without outputs: the request has none, or earlier answers had them.
     End,
     /// The last answer.
     #[default]

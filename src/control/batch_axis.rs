@@ -1,5 +1,5 @@
-//! Whether the first axis of a model is a batch axis: rows run alone and the same rows run together must give the same
-//! answers. Called by `placement`, with the instance that it measures, before the model serves. A derived
+//! Checks that the first axis of a model is a batch axis: rows run alone and the same rows run together must give the
+//! same answers. Called by `placement`, with the instance that it measures, before the model serves. A derived
 //! `max_batch_size` stands only where the runs demonstrate it; a stated one always, with a warning.
 //!
 //! Bounded by `TRIES_MAX` runs that look for inputs which the model takes, by the number of sets, of which two are enough
@@ -39,12 +39,12 @@ const GLANCE_RUN_MAX: Duration = Duration::from_secs(1);
 /// Bytes of the files of a model with a stated batch axis above which it is not loaded a second time to be checked.
 const COPY_SIZE_MAX: u64 = 64 * 1024 * 1024;
 
-/// What the check is for.
+/// The purpose of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxisCheck {
     /// To demonstrate a derived batch axis.
     Derived,
-    /// To warn where a stated batch axis, along which requests are batched, is none.
+    /// To warn if a stated batch axis, along which requests are batched, is not one.
     Stated,
 }
 
@@ -118,7 +118,7 @@ struct AxisRuns<'a> {
     tries: usize,
 }
 
-/// What one set of rows has shown.
+/// Result of one set of rows.
 enum SetOutcome {
     /// Each row has the same answer alone and with others; and whether answers of different rows differ.
     Agrees(bool),
@@ -257,8 +257,8 @@ impl AxisRuns<'_> {
             AnswerComparison::Shape(text) => return Some(SetOutcome::Apart(text)),
             AnswerComparison::Values(differences) => differences,
         };
-        // Where a change as small as rounding changes the row's own answer as much, or the row's answer is never the
-        // same twice, a difference says nothing about other rows.
+        // If a change as small as rounding changes the row's own answer as much, or the row's answer is never the same
+        // twice, a difference does not show an effect of other rows.
         let noises: Vec<_> = [self.run(&[row]), self.run(&[&row.nudged()])].into_iter().flatten().collect();
         let has_integers_alone = self.spec.inputs.iter().all(RowShape::has_integers);
         let mut is_hidden = false;

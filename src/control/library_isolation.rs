@@ -52,7 +52,7 @@ impl LibraryIsolation {
         libraries.map(|libraries| libraries.processes.host.processes()).unwrap_or_default()
     }
 
-    /// Whether any instance is finalized now.
+    /// Returns true if any instance is finalized now.
     pub fn is_finalizing(&self) -> bool {
         matches!(self.libraries.get(), Some(Ok(libraries)) if libraries.processes.is_finalizing())
     }

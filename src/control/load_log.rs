@@ -1,4 +1,4 @@
-//! What the log says of loads: by what a version is run, and where. Called by `model_loader`.
+//! Log lines of loads: the engine of a version, and its placement. Called by `model_loader`.
 
 use std::time::Duration;
 
@@ -23,13 +23,14 @@ pub fn log_cpu_fallback(spec: &ModelSpec, why: &Error) {
     log::info(&format!("'{}' runs on the CPU and not on a GPU: {why}", spec.name));
 }
 
-/// Whether log, configuration and metrics tell the engine of a model.
+/// Returns true if log, configuration and metrics tell the engine of a model.
 pub fn has_named_engine(spec: &ModelSpec) -> bool {
     let is_of_engine = ENGINE_BACKENDS.contains(&spec.backend.as_str());
     is_of_engine && spec.library.is_none() && spec.python.is_none()
 }
 
-/// What runs a version, for the log: a library by its file, an engine of ONNX models with its version, or a backend.
+/// The engine of a version, for the log: a library by its file, an engine of ONNX models with its version, or a
+/// backend.
 pub fn served_with(spec: &ModelSpec, engine: Option<&EngineName>, backend: Option<&dyn Backend>) -> String {
     match (&spec.library, engine, backend) {
         (Some(library), ..) => format!("'{}'", library.file),

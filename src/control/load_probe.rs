@@ -1,7 +1,7 @@
-//! What a trial hands a model beyond the rows of zeros that measure it: each open axis with size 0, and, where integers of
-//! a request reach sizes or divisions, their extremes. The process of the trial tells each run before it begins, so that
-//! its end shows which one the engine does not survive; the server starts it again for those that are left. Bounded by
-//! [`PROBES_MAX`] runs and [`PROBE_CRASHES_MAX`] crashes.
+//! Inputs of a trial beyond the rows of zeros that measure the model: each open axis with size 0, and, if integers of a
+//! request reach sizes or divisions, their extremes. The process of the trial tells each run before it begins, so that
+//! a crash shows the run at fault; the server starts it again for the remaining ones. Bounded by [`PROBES_MAX`] runs
+//! and [`PROBE_CRASHES_MAX`] crashes.
 
 use std::fmt;
 use std::fs::File;
@@ -34,7 +34,7 @@ pub enum Probe {
     Value(usize, i64),
 }
 
-/// What the runs of a trial have shown so far.
+/// Results of a trial's runs so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeFindings {
     /// The first that was not tried yet.
@@ -44,7 +44,7 @@ pub struct ProbeFindings {
 }
 
 impl Probe {
-    /// Whether a crash by this one says the same of another.
+    /// Returns true if a crash by this probe implies one by the other.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Axes(axes), Self::Axes(others)) => axes.iter().all(|axis| others.contains(axis)),
@@ -95,7 +95,7 @@ impl ProbeFindings {
         format!("{}{crashed}", self.next)
     }
 
-    /// `None` where the text is none.
+    /// Returns `None` if the text is not an encoding.
     pub fn decode(text: &str) -> Option<Self> {
         let mut lines = text.split('\n');
         let next = lines.next()?.parse().ok()?;
@@ -108,12 +108,12 @@ impl ProbeFindings {
         self.crashed.push(probe);
     }
 
-    /// Whether no other is tried.
+    /// Returns true if no further probe is tried.
     pub fn is_over(&self) -> bool {
         self.crashed.len() >= PROBE_CRASHES_MAX
     }
 
-    /// Whether the model survived everything.
+    /// Returns true if the model survived everything.
     pub fn is_clean(&self) -> bool {
         self.crashed.is_empty()
     }
@@ -124,7 +124,8 @@ impl ProbeFindings {
         self.crashed.iter().filter_map(axes).collect()
     }
 
-    /// What no check of a request guards against: a value, or too many kinds of empty inputs.
+    /// The reason to isolate the model, for a crash that no check of a request prevents: a value, or too many kinds of
+    /// empty inputs.
     pub fn why_isolated(&self, spec: &ModelSpec) -> Option<String> {
         let value = self.crashed.iter().find(|probe| matches!(probe, Probe::Value(..)));
         let of_value = value.map(|probe| format!("its engine did not survive {} in a trial", probe.text(spec)));
@@ -190,7 +191,7 @@ fn extremes(datatype: Datatype) -> SmallVec<[i64; 4]> {
     SmallVec::from_slice(&[least, most, 0, -1])
 }
 
-/// Whether a model is tried with such inputs: one whose inputs are those of its requests.
+/// Returns true if a model is tried with such inputs: one whose inputs are those of its requests.
 pub fn may_be_probed(spec: &ModelSpec) -> bool {
     let is_plain = |input: &TensorSpec| !input.is_ragged && !input.is_shape_tensor && !input.is_optional;
     spec.sequence.is_none() && spec.batch_inputs.is_empty() && spec.is_on_cpu() && spec.inputs.iter().all(is_plain)
@@ -245,7 +246,7 @@ pub fn run(loaded: &LoadedVersion, findings: &ProbeFindings, with_values: bool, 
 /// The last line of a trial that survived all its inputs.
 const END: &str = "end";
 
-/// Ends this process when a run takes too long; returns when there is none any longer.
+/// Ends this process when a run takes too long; returns when no run is left.
 fn watch(mut next: impl FnMut() -> Option<bool>) {
     while let Some(is_in_time) = next() {
         if !is_in_time {

@@ -65,13 +65,14 @@ pub struct TrialOrder {
     pub renamed_from: String,
     /// The version to load.
     pub version: u64,
-    /// What inputs showed already, where the process was started before.
+    /// Findings so far, if the process was started before.
     pub findings: ProbeFindings,
     /// A configuration in the place of that in the files.
     pub given: Option<(Notation, String)>,
 }
 
-/// What a process writes to: its answer, what its libraries say, and, behind its order, the inputs that it tries.
+/// Files that a process writes: its answer, the output of its libraries, and, behind its order, the inputs that it
+/// tries.
 struct TrialFiles {
     report: File,
     noise: File,
@@ -79,7 +80,7 @@ struct TrialFiles {
     order_size: u64,
 }
 
-/// How a trial ended.
+/// The end of a trial.
 enum TrialEnd {
     Exited(ExitStatus),
     TimedOut,
@@ -119,7 +120,7 @@ impl LoadTrials {
         self.slow.load(Ordering::SeqCst).min(LOADS_SLOW_MAX)
     }
 
-    /// Whether a model is tried that is likely to need it, though others are not.
+    /// Returns true if a model that is likely to need it is tried, though others are not.
     pub fn wants_doubtful(&self) -> bool {
         self.loads != TrialLoads::Off
     }

@@ -164,7 +164,7 @@ pub struct ControlThread {
     pending: BTreeMap<u64, PendingChange>,
     /// Changes published so far; the number of the last one.
     change_count: u64,
-    /// Whether the shards are sent the state of all models once the current message is handled.
+    /// True if the shards are sent the state of all models once the current message is handled.
     is_overview_due: bool,
     retiring: Vec<RetiringVersion>,
     /// Index requests that wait for the listing of the repositories: true if only ready models are

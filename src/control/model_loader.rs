@@ -685,7 +685,8 @@ impl ModelLoader {
         })
     }
 
-    /// What starts the processes of a model that runs in such, one of an engine or of a library; none for others.
+    /// The starters of the processes of a model that runs in such: one for an engine, one for a library; `None` for
+    /// others.
     fn processes(
         &self,
         spec: &ModelSpec,

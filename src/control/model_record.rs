@@ -41,7 +41,7 @@ pub struct ModelRecord {
     pub failure: Option<String>,
     /// The version that it is about; `None` where it is the whole model.
     pub failed_version: Option<u64>,
-    /// Whether it failed since what was found is no model.
+    /// True if it failed since the files are not a model.
     pub is_no_model: bool,
     /// The number of loads that succeeded and failed, and their time.
     pub loads: LoadCounts,

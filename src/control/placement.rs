@@ -177,8 +177,8 @@ pub fn choose(
     Ok(choice)
 }
 
-/// Whether a model runs here in any case: one of an engine on the CPU, but not of TensorFlow's, which may keep what it was
-/// given.
+/// Returns true if a model runs here in any case: one of an engine on the CPU, but not of TensorFlow's, which may keep
+/// its inputs.
 pub fn is_tried(spec: &ModelSpec) -> bool {
     let is_engine = [ONNX_BACKEND, OPENVINO_BACKEND].contains(&spec.backend.as_str());
     is_engine && spec.library.is_none() && spec.is_on_cpu() && spec.sequence.is_none()
@@ -241,7 +241,7 @@ enum TrialFailure {
 
 impl Trial<'_> {
     fn choose(&mut self, decided: Option<PlacementChoice>, depends_on_values: bool) -> Result<PlacementChoice, Error> {
-        // What cannot be tried may take any time.
+        // A run that cannot be tried may take any time.
         let untried = |decided: Option<PlacementChoice>, why: &str| {
             let choice = decided.unwrap_or_else(|| PlacementChoice::worker(why));
             PlacementChoice { load: WorkerLoad::Heavy, ..choice }
@@ -262,7 +262,8 @@ impl Trial<'_> {
         let spec = self.spec;
         let is_batched = choice.site == InstanceSite::Worker && spec.rows_max > 1 && spec.batching.is_some();
         if is_batched && has_derived(spec) && !spec.is_batch_axis_derived {
-            // Whether a batch can be cut apart, which the check of a derived batch axis shows, too. A failure says nothing.
+            // Checks that a batch can be split, which the check of a derived batch axis shows, too. A failure is
+            // ignored.
             let _ = self.measure(TrialRun { rows: 2, variable_size: 1, runs: 1 });
         }
         let load = if choice.site == InstanceSite::Worker { self.load(run) } else { WorkerLoad::Light };
@@ -354,14 +355,14 @@ fn has_derived(spec: &ModelSpec) -> bool {
     spec.outputs.iter().any(|output| output.is_derived)
 }
 
-/// Whether the size of a row depends on the request.
+/// Returns true if the size of a row depends on the request.
 fn has_variable_size(spec: &ModelSpec) -> bool {
     let is_variable = |input: &TensorSpec| input.dims.iter().any(|size| *size < 0);
     spec.inputs.iter().any(is_variable)
 }
 
-/// Whether all inputs are floats of one size but for the rows. The values of others may be sizes and places, which
-/// zeros are not.
+/// Returns true if all inputs are floats of one size but for the rows. The values of others may be sizes and indices,
+/// for which zeros may be invalid.
 fn has_one_shape(spec: &ModelSpec) -> bool {
     let is_fixed = |input: &TensorSpec| {
         let is_float = matches!(input.datatype, Datatype::Bf16 | Datatype::Fp16 | Datatype::Fp32 | Datatype::Fp64);
@@ -507,7 +508,7 @@ mod tests {
         // A row of two is below the threshold, and eight such rows above it: a model that batches runs them at once.
         let element = HEAVY_RUN_MIN / 10;
         assert_eq!(load(fixed, "dynamic_batching { }", Sized { element, ..OF_ANY_SIZE }), WorkerLoad::Heavy);
-        // What cannot be tried may take any time.
+        // A run that cannot be tried may take any time.
         assert_eq!(load(open, "", Sized { elements_max: 1, ..OF_ANY_SIZE }), WorkerLoad::Heavy);
         assert_eq!(load(open, "", Sized { elements_max: 0, ..OF_ANY_SIZE }), WorkerLoad::Heavy);
         let large = "data_type: TYPE_FP32 dims: [ 9999999 ]";

@@ -87,7 +87,7 @@ pub struct WorkerPlacement {
     pub shared: Vec<usize>,
     /// True if it is pinned to its cores: by a flag, or because the process has their time.
     pub is_pinned: bool,
-    /// Whether it only waits, for a process or for threads that are not its own.
+    /// True if it only waits, for a process or for threads that are not its own.
     pub is_waiting: bool,
     /// The index of its instance's GPU.
     pub gpu: Option<u32>,
@@ -343,7 +343,7 @@ fn keep_alive(settings: &Settings) -> KeepAlivePolicy {
     KeepAlivePolicy { ping_interval_min: rules.ping_interval_min.or(tritons), ..rules }
 }
 
-/// What clients see of the server as a whole.
+/// The options that clients see of the server as a whole.
 fn service(settings: &Settings) -> ServiceOptions {
     ServiceOptions {
         id: settings.id.clone(),

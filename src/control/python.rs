@@ -97,7 +97,7 @@ fn log_printed(level: LogLevel, text: &str) {
     log::unlimited(severity(level), text);
 }
 
-/// Where processes of models print.
+/// The log for the output of models' processes.
 pub const HOST_LOG: HostLog = HostLog { line: log_printed, has_room: log::has_room };
 
 const fn severity(level: LogLevel) -> Severity {

@@ -43,7 +43,7 @@ impl ThreadLook {
         Some(Self { runnable, cores: cores.min(quota.unwrap_or(usize::MAX)) })
     }
 
-    /// Whether there are more threads than cores.
+    /// Returns true if there are more threads than cores.
     pub const fn is_over(self) -> bool {
         self.runnable > self.cores
     }

@@ -1,7 +1,7 @@
-//! What each thread runs, noted where a signal handler may read it: an engine that crashes ends the process, and its last
-//! line names the model, the version, the instance and the requests. A note is a slot of a static table, written by its
-//! thread alone and read by [`signal`]; it allocates nothing after a thread's first run and takes no lock. Bounded by
-//! [`CRASH_SLOTS_MAX`] threads and [`CRASH_TEXT_SIZE`] bytes each.
+//! Notes of each thread's run, in memory that a signal handler may read: an engine that crashes ends the process, and
+//! its last line names the model, the version, the instance and the requests. A note is a slot of a static table,
+//! written by its thread alone and read by [`signal`]; it allocates nothing after a thread's first run and takes no
+//! lock. Bounded by [`CRASH_SLOTS_MAX`] threads and [`CRASH_TEXT_SIZE`] bytes each.
 
 pub mod signal;
 
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::limits::{CRASH_SLOTS_MAX, CRASH_TEXT_SIZE};
 
-/// What a thread runs.
+/// The run of a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct RunLabel<'a> {
     /// The model.

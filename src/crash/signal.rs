@@ -18,16 +18,16 @@ use libc::{c_int, c_void, siginfo_t};
 use crate::crash::{NoteSlot, SLOTS};
 use crate::limits::{CRASH_LINES_MAX, CRASH_TEXT_SIZE};
 
-/// Where the lines go.
+/// Destination of the lines.
 #[derive(Clone, Copy, Debug)]
 pub struct CrashOutput<'a> {
     /// The file of the log, which gets them beside standard error.
     pub file: Option<&'a Path>,
-    /// Whether the log has lines of JSON.
+    /// True if the log has lines of JSON.
     pub is_json: bool,
 }
 
-/// What the handler needs, set before it can run.
+/// The handler's data, set before it can run.
 struct Installed {
     file: Option<CString>,
     is_json: bool,

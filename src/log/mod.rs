@@ -159,7 +159,7 @@ pub fn from_model(severity: Severity, text: &str) {
     unlimited(severity, text);
 }
 
-/// Whether lines of models have room. Without a log's thread they have.
+/// Returns true if lines of models have room. Without a log's thread they have.
 pub fn has_room() -> bool {
     STARTED.get().is_none_or(|log| log.queue.has_room())
 }

@@ -119,7 +119,7 @@ pub fn encode(out: &mut String, gpus: &[GpuCells]) {
     }
 }
 
-/// Rows of a model's metric: `(label, label value, count)`; the label is empty if there is none.
+/// Rows of a model's metric: `(label, label value, count)`; the label is empty without one.
 type LabelledCounts = Vec<(&'static str, &'static str, u64)>;
 
 /// One metric family of a model: name, kind, help and rows.

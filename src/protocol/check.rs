@@ -401,7 +401,7 @@ const BATCH_NOTE: &str = "NOTE: Setting a non-zero max_batch_size in the model c
     max_batch_size.";
 
 /// Collects the inputs and outputs of a request that are in shared memory, after [`check`] and [`check_outputs`];
-/// `None` if there are none.
+/// `None` without any.
 ///
 /// # Errors
 ///

@@ -43,9 +43,9 @@ pub struct ResponsePlan {
     /// The parameter `triton_enable_empty_final_response`: after the last response of a decoupled model, send an
     /// empty one that is marked final.
     pub wants_empty_final: bool,
-    /// Sequence parameters that the response echoes; `None` if there are none.
+    /// Sequence parameters that the response echoes; `None` without any.
     pub repeated: Option<Box<SequenceParameters>>,
-    /// Inputs and outputs in shared memory; `None` if there are none.
+    /// Inputs and outputs in shared memory; `None` without any.
     pub shared: Option<Arc<SharedTensors>>,
     /// REST only: the parameter `non_finite_output`.
     pub non_finite: NonFinite,

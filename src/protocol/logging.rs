@@ -6,7 +6,7 @@ use crate::error::Error;
 /// The forms of a line that a client may ask for.
 pub const FORMATS: [&str; 3] = ["default", "ISO8601", "json"];
 
-/// The changes that a client asks for; the default is none.
+/// The changes that a client asks for; by default no change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogUpdate {
     /// `log_info`.

@@ -177,8 +177,8 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 
 const BEARER: &[u8] = b"Bearer ";
 
-/// The fields that are forwarded to the model; `None` if there are none. If clients have keys, the
-/// fields that hold them are never forwarded.
+/// The fields that are forwarded to the model; `None` without any. If clients have keys, the fields that hold them are
+/// never forwarded.
 pub fn forwarded<'a>(
     policy: &ClientPolicy,
     protocol: PolicyProtocol,

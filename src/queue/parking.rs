@@ -42,12 +42,14 @@ pub struct Parking {
     busy_since: AtomicU64,
     /// Set by the thread itself before it first sleeps.
     thread: OnceLock<Thread>,
-    /// Where a thread sleeps that waits for a file as well, from the first time on; or another thread in its place.
+    /// The file on which a thread sleeps that waits for a file as well, from the first time on; or another thread in
+    /// its place.
     wake_file: OnceLock<WakeFile>,
 }
 
-/// How the thread of a parking sleeps, or is about to. The sleeper sets it before it sleeps and the waker takes it, so
-/// that both mean the same: the thread sleeps with a file at one time and without one at another.
+/// Kind of sleep of a parking's thread, or of the sleep that it is about to begin. The sleeper sets it before it sleeps
+/// and the waker takes it, so that both mean the same: the thread sleeps with a file at one time and without one at
+/// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SleepKind {
     Awake,
@@ -209,8 +211,8 @@ impl Parking {
     pub(super) fn announce(&self) {
         let kind = if self.wake_file.get().is_some() { SleepKind::File } else { SleepKind::Token };
         self.sleep.swap(kind.number(), Ordering::SeqCst);
-        // The sleeper's half of Dekker's handshake: whoever publishes work later sees the mark, or the caller's second
-        // look sees the work.
+        // The sleeper's half of Dekker's handshake: a thread that publishes work later sees the mark, or the caller's
+        // second look sees the work.
         fence(Ordering::SeqCst);
     }
 
@@ -281,7 +283,7 @@ impl Parking {
         }
     }
 
-    /// A sleep must be one that a waker ends, which knows the mark and no more.
+    /// Checks that a waker can end the sleep: it knows only the mark.
     fn check_sleep(&self, kind: SleepKind, has_end: bool, has_file: bool) {
         let is_own = || self.thread.get().is_some_and(|thread| thread.id() == sync::current().id());
         debug_assert!(kind != SleepKind::File || self.wake_file.get().is_some(), "what it sleeps on is there");

@@ -32,8 +32,8 @@ pub struct QueuedRequest {
     pub stamps: Stamps,
     /// Its client's needs of each output.
     pub output_needs: OutputNeeds,
-    /// What it says beside its tensors, of which models that do not look have only the id; none where nothing was said.
-    /// While it is queued it is in `completions`, as the tensors are.
+    /// Its details beside its tensors, of which models that do not look have only the id; `None` without any. While it
+    /// is queued it is in `completions`, as the tensors are.
     pub details: Option<Arc<RequestDetails>>,
     /// The responder of a request that ran before and is to run again (iterative sequences). It was claimed and left
     /// the bounds at its first run.

@@ -190,7 +190,7 @@ fn serve(
 
 /// Ends the server as SIGTERM does once standard input has ended, which it does with the process at its other side.
 fn end_with_stdin(has_ended: &AtomicBool) {
-    // What comes is nothing to a server; an error is an end too.
+    // The input is ignored; an error is an end too.
     let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
     log::info("standard input has ended, and the server with it (--exit-with-stdin)");
     has_ended.store(true, Ordering::SeqCst);
@@ -390,9 +390,10 @@ impl EndDeadline {
 }
 
 /// Starts the thread that forwards signals to the control thread. Until the models are loaded, a signal that ends the
-/// server ends it at once: nobody is served yet, and a model's own code may take for ever. So does a second one later,
-/// after a grace period ([`StopSignals`]). The end of standard input counts as a first one with `--exit-with-stdin`. SIGHUP
-/// reloads, and has the files of TLS read again; where the log goes to a terminal, that was closed, and the server drains.
+/// server ends it at once: no client is served yet, and a model's own code may take for ever. So does a second one
+/// later, after a grace period ([`StopSignals`]). The end of standard input counts as a first one with
+/// `--exit-with-stdin`. SIGHUP reloads, and has the files of TLS read again; where the log goes to a terminal, that was
+/// closed, and the server drains.
 fn forward_signals(
     settings: &Settings,
     messages: &mpsc::Sender<ControlMessage>,

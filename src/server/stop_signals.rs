@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::time::Instant;
 
-/// What became of the signals so far that ask for the end.
+/// State of the signals so far that ask for the end.
 pub(super) struct StopSignals {
     /// The grace period after the first; `None` where no other one counts.
     again_after: Option<Duration>,
@@ -18,7 +18,7 @@ pub(super) struct StopSignals {
     first: Option<Instant>,
 }
 
-/// What a signal leads to.
+/// Effect of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopStep {
     /// The server drains.
@@ -43,8 +43,8 @@ impl StopSignals {
         }
     }
 
-    /// Standard input has ended, which drains the server too. It insists on nothing: whoever stops a server by a signal
-    /// closes its input afterwards.
+    /// Standard input has ended, which drains the server too. It is never a second signal: a supervisor that stops a
+    /// server by a signal closes its input afterwards.
     pub(super) fn handle_end_of_input(&mut self, now: Instant) -> StopStep {
         let Some(first) = self.first else {
             self.first = Some(now);
@@ -58,7 +58,7 @@ impl StopSignals {
 mod tests {
     use super::*;
 
-    /// What becomes of signals at these milliseconds; `i` for the end of standard input.
+    /// Effects of signals at these milliseconds; `i` for the end of standard input.
     fn timeline(again_after: Option<u64>, arrivals: &str) -> String {
         let mut signals = StopSignals::new(again_after.map(Duration::from_millis));
         let steps = arrivals.split_whitespace().map(|arrival| {

@@ -102,7 +102,7 @@ pub struct Settings {
     /// From when on, after a signal, a second one ends the server at once; where it is not given, a second later, and
     /// never with [`Compat::Triton`].
     pub second_signal_after: Option<Duration>,
-    /// How long a run of a model may take; zero for any time.
+    /// Time limit of a model's run; zero for none.
     pub run_timeout: Duration,
     /// Bytes of an HTTP body.
     pub http_input_size_max: usize,

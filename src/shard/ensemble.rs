@@ -534,7 +534,7 @@ fn wrong_output(specs: &[Arc<ModelSpec>], wiring: &Wiring, step: usize, inputs: 
     })
 }
 
-/// Whether two models have inputs and outputs of the same names, datatypes and shapes, in the same order.
+/// Returns true if two models have inputs and outputs of the same names, datatypes and shapes, in the same order.
 fn is_alike(one: &ModelSpec, other: &ModelSpec) -> bool {
     let are_alike = |one: &[TensorSpec], other: &[TensorSpec]| {
         let face = |tensor: &TensorSpec| (tensor.name.clone(), tensor.datatype, tensor.model_shape.clone());

@@ -1,5 +1,6 @@
-//! What models that look see of a request beside its tensors ([`ModelSpec::takes_details`]). Of requests to other models
-//! only the id is kept, if there is one: for the line of a crash. Called by [`crate::shard::infer`], once for each model that a request reaches.
+//! Details of a request beside its tensors, for models that look at them ([`ModelSpec::takes_details`]). Of requests to
+//! other models only an id is kept, for the line of a crash. Called by [`crate::shard::infer`], once for each model
+//! that a request reaches.
 //!
 //! [`ModelSpec::takes_details`]: crate::model::ModelSpec::takes_details
 

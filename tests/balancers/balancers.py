@@ -30,13 +30,13 @@ import grpc
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DEPLOY = ROOT / "deploy"
-#: What deploy/haproxy.cfg and deploy/envoy.yaml ask for.
+#: Drain delay that deploy/haproxy.cfg and deploy/envoy.yaml ask for.
 DRAIN_DELAY = 3
 #: Seconds that any request may take, longer than all that is measured here.
 TIMEOUT = 10
 #: Seconds between two requests of a client: a machine of two cores has three servers, a balancer and the clients.
 PACE = 0.01
-#: What nobody should wait longer for, in seconds, on a machine that has time for its processes.
+#: Longest wait of a client, in seconds, on a machine that has time for its processes.
 WAIT_MAX = 0.3
 
 ECHO = """backend: "identity"
@@ -45,7 +45,7 @@ output { name: "y" data_type: TYPE_INT64 dims: [ 1 ] }
 """
 #: It takes a while, so that there are requests in flight when its server is killed.
 SLOW = ECHO + 'instance_group { count: 8 } parameters { key: "execute_delay_ms" value { string_value: "30" } }\n'
-#: How long a run takes differs by server: see `Replica`.
+#: The run time differs by server: see `Replica`.
 WORK = ECHO + 'instance_group { count: 4 } parameters { key: "execute_delay_ms" value { string_value: "DELAY" } }\n'
 #: Adds up; its last answer has the number of the sequence added.
 SUM = """backend: "dyna_sequence"
@@ -61,7 +61,7 @@ sequence_batching {
   control_input { name: "CORRID" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } }
 }
 """
-#: A model for each kind of client, so that what servers count can be held against what its clients did.
+#: A model for each kind of client, so that the counts of servers can be held against those of its clients.
 MODELS = {
     **{name: ECHO for name in ("rest", "grpc", "stream", "client")},
     **{name: SLOW for name in ("slow", "slow_client")},
@@ -79,7 +79,7 @@ def report(name, is_well, figures):
 
 
 def free_port():
-    """A port below those that the system gives to clients: nobody takes it while its server is started again."""
+    """A port below those that the system gives to clients: no client takes it while its server is started again."""
     for port in random.sample(range(18000, 32000), 200):
         with socket.socket() as listener:
             try:
@@ -215,7 +215,7 @@ class Replica:
             return False
 
     def look(self):
-        """Reads the counts; False where nobody answers any more."""
+        """Reads the counts; False if the replica no longer answers."""
         try:
             text = read_url(f"http://127.0.0.1:{self.ports['metrics']}/metrics")
         except (OSError, http.client.HTTPException):
@@ -265,7 +265,7 @@ class Lost(Exception):
 
 
 class Stall(threading.Thread):
-    """How long this process itself waited for a core at most: no client here can be faster."""
+    """Longest wait of this process itself for a core: no client here can be faster."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -341,7 +341,7 @@ class Rest(Client):
 
 
 class PartedRest(Rest):
-    """Head and body come one after the other, as from most clients. Who sends a request again must have both."""
+    """Head and body come one after the other, as from most clients. A balancer that sends a request again must have both."""
 
     PAUSE = 0.005
 
@@ -731,7 +731,7 @@ class Road:
         clients = stop_after(1.0, self.sequences("sum_parted", 3, has_id=False))
         broken, finished = (sum(getattr(client, what) for client in clients) for what in ("broken", "finished"))
         unknown = self.counted("unknown sum_parted") - before
-        # Servers of before the metric have none.
+        # Servers older than the metric do not have it.
         has_metric = any("unknown sum_parted" in replica.now for replica in self.replicas)
         is_well = broken > 2 * max(finished, 1) and (unknown == broken or not has_metric)
         figures = f"{broken} broken, {finished} finished" + (f", {unknown} counted as unknown" if has_metric else "")
@@ -790,7 +790,7 @@ class Road:
     def report_kind(self, name, clients, stall):
         lost = without_answer(clients)
         answered, longest = sum(client.answered for client in clients), max(client.longest for client in clients)
-        # What a machine that is busy with other things adds: this process waited so long for a core itself.
+        # Allowance for a machine that is busy with other work: the time that this process itself waited for a core.
         bound = WAIT_MAX + 5 * stall
         opened = sum(getattr(client, "opened", 0) for client in clients)
         figures = f"{len(lost)} of {answered + len(lost)} lost, longest wait {longest:.3f} s"
@@ -808,7 +808,7 @@ class Road:
         return sum(replica.logged()[model] for replica in self.replicas)
 
     def report_counts(self, before, ledgers):
-        """What clients had answered, against metrics and access logs. A replica's metrics port closes when the drain begins, and
+        """Compares the clients' answers with metrics and access logs. A replica's metrics port closes when the drain begins, and
         sequences in streams go on after it: these are in the access log alone."""
         asked = {model: sum(client.answered for client in clients) for model, clients in ledgers.items() if clients}
         counted = {model: self.counted(model) - before[model] for model in asked if model != "sum_stream"}
@@ -894,14 +894,14 @@ def stop_after(seconds, clients):
 
 
 def shares(replicas, seconds):
-    """How many requests of the model each replica ran in that time."""
+    """Number of the model's requests that each replica ran in that time."""
     before = [replica.look() and replica.count("work") for replica in replicas]
     time.sleep(seconds)
     return [replica.look() and replica.count("work") - count for replica, count in zip(replicas, before)]
 
 
 def has_report(address, folder, over_grpc):
-    """Whether an answer has a load report, for a client that asks for one. grpcio would not show the trailer."""
+    """True if an answer has a load report, for a client that asks for one. grpcio would not show the trailer."""
     url, more = f"http://{address}/v2/models/rest/infer", []
     body = b'{"inputs":[{"name":"x","datatype":"INT64","shape":[1],"data":[1]}]}'
     if over_grpc:

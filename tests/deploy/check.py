@@ -80,7 +80,7 @@ def wait_for(what, probe, seconds=30):
 
 
 def fetch(url, headers=None, body=None):
-    """Status and text of an answer; None where nobody listens."""
+    """Status and text of an answer; None without a listener."""
     request = urllib.request.Request(url, data=body, headers=headers or {})
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
@@ -287,7 +287,7 @@ class Checker:
         self.records = records
 
     def mistake(self, expression, needs_number):
-        """What is wrong with an expression, or None."""
+        """The mistake in an expression, or None."""
         series, mistake = self.prometheus.ask(expression)
         if mistake:
             return mistake

@@ -55,7 +55,7 @@ for name, dtype in TYPES.items():
     reverse = op.gather(x, op.constant(np.arange(4, -1, -1)), op.constant(np.array(1)))
     turned = op.concat([x, reverse], 1)
     save(f"type_{name.lower()}", [(turned, "y")], [x], NARROW if name == "FP64" else "")
-# A failing run: more of the largest than there are. What is added is known before.
+# A failing run: more of the largest than there are. The added input is known before.
 x, k = parameter("x", [-1]), parameter("k", [1], np.int64)
 largest = op.topk(x, op.squeeze(k, op.constant(np.array(0))), 0, "max", "value")
 double = op.add(x, x)
@@ -65,7 +65,7 @@ TOP = """backend: 'openvino' max_batch_size: 0 input [ { name: 'x' data_type: TY
          { name: 'k' data_type: TYPE_INT64 dims: 1 } ] output [ { name: 'double' data_type: TYPE_FP32 dims: -1 },
          { name: 'largest' data_type: TYPE_FP32 dims: -1 } ]"""
 ov.save_model(ov.Model([double.output(0), largest.output(0)], [x, k]), str(write(repository, "top", TOP) / "model.xml"))
-# Integers: what is done, the same in Python, and the largest number for which it is exact.
+# Integers: an operation, the same in Python, and the largest number for which it is exact.
 ONE = np.array(1)
 INTEGERS = {
     "identity": (lambda x: op.reshape(x, op.constant(np.array([-1])), False), lambda x: x, 2**31 - 1),
@@ -98,7 +98,7 @@ kept = ov.Model([total.output(0)], [opset6.assign(total, "total")], [x])
 ov.save_model(kept, str(write(repository, "refused_state") / "model.xml"))
 x = parameter("x", [-1], np.float64)
 save("refused_fp64", [(op.relu(x), "y")], [x])
-# A model's own constant, its own input and a scalar, beside what is computed.
+# A model's own constant, its own input and a scalar, beside a computed output.
 x = parameter("x", [-1, 3])
 same, constant = op.result(x), op.constant(np.arange(6, dtype=np.float32).reshape(2, 3))
 save("parts", [(op.relu(x), "y"), (op.reduce_sum(x, op.constant(np.array([0, 1])), False), "sum")], [x])

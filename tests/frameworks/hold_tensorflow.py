@@ -118,7 +118,7 @@ def close(got, want, tolerance):
 
 
 def hold(server, engine, tolerance):
-    """What both engines have."""
+    """Checks for both engines."""
     for name in PERCEPTRONS:
         if not (name == "threads" and engine == "openvino"):
             assert server.engine(name) == engine, (name, server.engine(name))
@@ -146,7 +146,7 @@ def hold(server, engine, tolerance):
 
 
 def hold_tensorflow(server):
-    """What only TensorFlow has."""
+    """Checks for TensorFlow alone."""
     given = np.array([["a"], [""], ["\u00e9" + "long " * 20]], np.object_)
     got, want = server.infer("texts", {"text": given}), texts.call(tf.constant(given[:, 0]))
     for key in ("upper", "size", "same"):
@@ -178,7 +178,7 @@ print(f"{checked} outputs of {len(list(repository.iterdir()))} models as TensorF
 checked = 0
 openvino = os.environ.get("OPENVINO_WHEEL")
 if openvino:
-    # Both are found: OpenVINO runs what it can, TensorFlow the rest.
+    # Both are found: OpenVINO runs the models that it can, TensorFlow the rest.
     os.environ["INTEL_OPENVINO_DIR"] = openvino
     server = Server(program, repository)
     hold(server, "openvino", 1e-4)

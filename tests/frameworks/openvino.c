@@ -5,11 +5,12 @@
 //   lies                       its outputs have one element more than they should
 //   packs                      its outputs, of one dimension, have only the elements that are not 0
 //
-// Output i is twice input i, element by element; a value of 13 fails the run, 99 ends it with success before an output is
-// complete, 77 has it wait until it is cancelled, and 666 ends the process. What a run wrote before it failed stays. As in the
-// library with one thread, ov_infer_request_infer returns success for a run that failed. The number of BOOL is BOOLEAN, as
-// releases differ in it. With KEEPS a compiled model has three times, and not twice, its inputs once a run of it failed, and
-// calls itself 2025.4: that and older releases keep what a failed run left in their operators.
+// Output i is twice input i, element by element; a value of 13 fails the run, 99 ends it with success before an output
+// is complete, 77 has it wait until it is cancelled, and 666 ends the process. The outputs that a run wrote before it
+// failed stay. As in the library with one thread, ov_infer_request_infer returns success for a run that failed. The
+// number of BOOL is BOOLEAN, as releases differ in it. With KEEPS a compiled model has three times, and not twice, its
+// inputs once a run of it failed, and calls itself 2025.4: that and older releases keep the state of a failed run in
+// their operators.
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -37,7 +38,7 @@ typedef struct { const char *build, *description; } ov_version_t;
 
 typedef struct { char name[64]; unsigned type, asked; int64_t rank, dims[RANK]; } port;
 typedef struct { int inputs, outputs; port input[PORTS], output[PORTS]; bool lies, packs, *failed; } model;
-// What handles share: each is a pointer to one.
+// The contents that handles share: each handle is a pointer to one.
 typedef struct { int references; unsigned type; int64_t rank, dims[RANK]; void *data; size_t capacity; bool owned; } tensor;
 typedef struct { model model; tensor *input[PORTS], *output[PORTS]; volatile bool waits, cancelled; int status; } request;
 typedef struct { model *model; int input; } steps;

@@ -151,7 +151,7 @@ void TF_SessionRun(void *session, void *options, const TF_Output *inputs, TF_Ten
       results[i] = capitals(in);
       continue;
     }
-    // What an operation is called decides what comes out, whatever its datatype is: a model may lie.
+    // The operation's name decides the output, whatever its datatype is: a model may lie.
     int type = strstr(outputs[i].operation->name, "lies") ? 3 : in->type;
     results[i] = TF_AllocateTensor(type, in->dims, in->rank, in->size);
     for (size_t j = 0; j < in->size / 4; j++) {

@@ -1,5 +1,5 @@
-//! `--admin-socket` on the server as a process: what changes the server is served on a Unix socket and nowhere else, to those
-//! who may use its file; the file comes and goes with the server, also after a kill and a hand-over.
+//! `--admin-socket` on the server as a process: calls that change the server are served on a Unix socket and nowhere
+//! else, to those who may use its file; the file comes and goes with the server, also after a kill and a hand-over.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ use crate::support::repository::{self, Flavour};
 use crate::support::server::{Ports, Server};
 use crate::support::skipped::skip_unless_ci;
 
-/// A place for a socket: in the system's folder for temporary files, as the path of one has 107 bytes at most.
+/// A place for a socket: in the system's folder for temporary files, since a socket's path has at most 107 bytes.
 struct Place(PathBuf);
 
 impl Place {
@@ -81,7 +81,7 @@ fn text(answer: &Response) -> String {
 const CLOSED: &str =
     "loads, unloads, traces, log settings and shared memory are served on the Unix socket of --admin-socket alone";
 
-/// Whether a category of the interface changes the server; the index only shows it.
+/// Returns true if a category of the interface changes the server; the index only shows it.
 fn is_admin(category: &str, path: &str) -> bool {
     matches!(category, "shared-memory" | "trace" | "logging")
         || category == "model-repository" && !path.ends_with("ndex")
@@ -91,7 +91,7 @@ fn is_admin(category: &str, path: &str) -> bool {
 fn what_changes_the_server_is_closed_on_every_port_and_open_on_the_socket() {
     let place = Place::new("matrix");
     let flag = place.flag();
-    // With another socket than the ports of hosting services have.
+    // With a socket of its own, beside the ports of hosting services.
     let hosted = front_ends::serve(&[&flag]);
     let server = &hosted.server;
     let mut differences = Vec::new();
@@ -156,7 +156,7 @@ fn the_socket_loads_traces_logs_and_registers_by_every_way_of_the_sockets() {
         );
         let socket = place.socket();
         assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
-        // One connection for all: no key is asked for, nor a header.
+        // One connection for all: it needs neither a key nor a header.
         let mut connection = open(&socket).unwrap();
         let mut ask = |method: &str, path: &str, body: &[u8]| {
             connection.send(&http::request(method, path, &[], body)).unwrap();
@@ -170,7 +170,7 @@ fn the_socket_loads_traces_logs_and_registers_by_every_way_of_the_sockets() {
         assert_eq!(ask("POST", "/v2/logging", br#"{"log_verbose_level":0}"#).0, 200, "{io}");
         assert_eq!(ask("GET", "/v2/trace/setting", b"").0, 200, "{io}");
         assert_eq!(ask("GET", "/v2/systemsharedmemory/status", b"").0, 200, "{io}");
-        // A body and an answer larger than any buffer on the way.
+        // A body and an answer larger than any buffer between them.
         let values = vec!["1.5"; 200_000].join(",");
         let body =
             format!(r#"{{"inputs":[{{"name":"INPUT0","datatype":"FP32","shape":[1,200000],"data":[{values}]}}]}}"#);
@@ -233,7 +233,7 @@ fn the_file_of_a_killed_server_is_no_hindrance_and_that_of_a_live_one_is() {
     );
 }
 
-/// Kills a server that nobody waits for.
+/// Kills a server that no other code waits for.
 struct Successor(u32);
 
 impl Drop for Successor {
@@ -294,7 +294,7 @@ fn a_crowd_on_the_ports_leaves_the_socket_free_and_one_on_the_socket_makes_room(
     let _held: Vec<_> = (0..70).map(|_| busy(server.http())).collect();
     let first = open(&place.socket()).unwrap();
     let mut held: Vec<_> = (0..64).map(|_| open(&place.socket()).unwrap()).collect();
-    // The first is the longest idle of one more than there may be.
+    // One connection above the bound: the one idle for longest makes room.
     let answer = ask(&place.socket(), "GET", "/v2/trace/setting", b"").unwrap();
     assert_eq!(answer.status, 200, "{}", text(&answer));
     let mut left = first;

@@ -1,5 +1,5 @@
-//! Which models are batched without a word in their configuration: those whose rows run by themselves. No answer may
-//! depend on the requests that come at the same time.
+//! Models that are batched without a batch size in their configuration: those whose rows run by themselves. No answer
+//! may depend on concurrent requests.
 
 mod graphs;
 
@@ -17,7 +17,7 @@ use crate::support::onnx::builder::{FLOAT, Onnx};
 use crate::support::repository;
 use crate::support::server::Server;
 
-/// Clients that ask at a time.
+/// Concurrent clients.
 const CLIENTS: usize = 8;
 /// Rows of each of their requests.
 const ROWS: usize = 2;
@@ -69,7 +69,7 @@ fn infer(server: &Server, model: &str, body: &str) -> Vec<Value> {
     answer["outputs"].as_array().unwrap().clone()
 }
 
-/// Whether two answers are the same but for rounding.
+/// Returns true if two answers are the same but for rounding.
 fn are_same(one: &[Value], other: &[Value]) -> bool {
     let values_are_same = |(one, other): (&Value, &Value)| match (one.as_f64(), other.as_f64()) {
         (Some(one), Some(other)) => (one - other).abs() <= 1e-5 + 1e-4 * one.abs(),
@@ -82,7 +82,8 @@ fn are_same(one: &[Value], other: &[Value]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(outputs_are_same)
 }
 
-/// How many answers of clients that ask at a time, several times, are not those that each gets alone.
+/// Counts wrong answers: clients ask together, `times` times, and each answer must be the one that its client gets
+/// alone.
 fn wrong_answers(server: &Server, model: &str, requests: &[String], times: usize) -> usize {
     let alone: Vec<_> = requests.iter().map(|body| infer(server, model, body)).collect();
     let together = Barrier::new(requests.len());
@@ -217,7 +218,7 @@ fn a_configuration_that_says_what_the_first_axis_is_wins() {
     let batched = "max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 4000 }\n";
     add("batched", "config.pbtxt", batched, softmax);
     add("right", "config.pbtxt", batched, relu);
-    // The input leaves room for rows, and the file says no more.
+    // The input leaves room for rows, and the file is silent about them.
     let listed = "input { name: \"x\" data_type: TYPE_FP32 dims: [ 4 ] }\n";
     add("listed", "config.pbtxt", listed, softmax);
     add("listed-rows", "config.pbtxt", listed, relu);
@@ -231,7 +232,7 @@ fn a_configuration_that_says_what_the_first_axis_is_wins() {
     let warned = "the rows of 'batched' depend on each other, and requests share batches as its configuration says: output 'y' \
                   of a row differs by up to ";
     assert!(log.contains(warned) && !log.contains("the rows of 'right'"), "{log}");
-    // It has rows, and each request runs alone.
+    // It has rows, but each request runs alone.
     let config = http::get(server.http(), "/v2/models/listed/config").unwrap();
     assert!(!String::from_utf8(config.body).unwrap().contains("dynamic_batching"));
     let config = http::get(server.http(), "/v2/models/listed-rows/config").unwrap();
@@ -248,7 +249,7 @@ fn first_axes_with_different_names_are_no_batch_axis() {
         .output("y", FLOAT, &[-1, 4])
         .output("v", FLOAT, &[-1, 4])
         .into_bytes();
-    // The dimensions of the builder are named after their places.
+    // The builder names dimensions by their index.
     let mut other = two.clone();
     let at = other.windows(2).position(|bytes| bytes == b"d0").unwrap();
     other[at..at + 2].copy_from_slice(b"n0");

@@ -1,5 +1,5 @@
-//! The figures of `docs/guide/capacity.md`: servers behind a balancer, simulated with the scheduler's own code on a clock of
-//! numbers. `UPDATE_EXPECT=1 cargo test --test it capacity::` writes them into the page.
+//! The figures of `docs/guide/capacity.md`: servers behind a balancer, simulated with the scheduler's own code on a
+//! simulated clock. `UPDATE_EXPECT=1 cargo test --test it capacity::` writes them into the page.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,7 +15,7 @@ use deuteron::time::Instant;
 /// Requests of one run, of which the first only fill the queues.
 const REQUESTS: usize = 60_000;
 const FIRST: usize = REQUESTS / 10;
-/// What a client waits for its answer.
+/// Longest wait of a client for its answer.
 const LIMIT: Duration = Duration::from_millis(50);
 const ROWS_MAX: u32 = 8;
 
@@ -50,7 +50,7 @@ impl Random {
     }
 }
 
-/// Which server gets a request.
+/// The choice of a server for a request.
 #[derive(Clone, Copy)]
 enum Balancer {
     /// The one with the fewest requests in flight.
@@ -77,7 +77,7 @@ impl Balancer {
         match self {
             Self::Least => {
                 let first = random.below(servers.len());
-                // Among equals the first from a drawn one on.
+                // Among equals, the first from a random one on.
                 let order = (0..servers.len()).map(|step| (first + step) % servers.len());
                 order.min_by_key(|index| load(*index)).unwrap()
             }
@@ -95,14 +95,14 @@ impl Balancer {
     }
 }
 
-/// A server with `--admission=deadline`: it refuses at once what would be late.
+/// A server with `--admission=deadline`: it refuses at once a request that would be late.
 struct SimulatedServer {
     scheduler: Scheduler<usize>,
     forecast: Forecast,
     /// Instances without a batch.
     idle: Vec<usize>,
     in_flight: usize,
-    /// When it looks at its queue again though nothing has happened.
+    /// The instant of its next look at the queue without an event.
     asks_at: Option<Instant>,
 }
 
@@ -119,7 +119,7 @@ impl SimulatedServer {
         }
     }
 
-    /// A request comes, and waits if it can be in time.
+    /// Takes a request, which waits if it can be in time.
     fn handle_request(&mut self, token: usize, now: Instant) {
         let limit = now + LIMIT;
         let is_late = self.forecast.answered_at(0, 1, now).is_some_and(|at| at + ADMISSION_SLACK > limit);
@@ -135,7 +135,7 @@ impl SimulatedServer {
         }
     }
 
-    /// Requests whose time is over go; an idle instance takes a batch.
+    /// Drops late requests, and gives an idle instance a batch.
     fn poll(&mut self, now: Instant) -> Option<(usize, EntryBatch<usize>)> {
         while self.scheduler.poll_expired(now).is_some() {
             self.forecast.handle_leave(0, 1);
@@ -158,7 +158,7 @@ impl SimulatedServer {
     }
 }
 
-/// All that wait do so until they are taken: nobody leaves.
+/// Every waiting request waits until it is taken: no client leaves.
 struct Waiting;
 
 impl Claims<usize> for Waiting {
@@ -171,17 +171,17 @@ impl Claims<usize> for Waiting {
     }
 }
 
-/// What is to be found out.
+/// One setup to simulate.
 #[derive(Clone, Copy)]
 struct Plan {
     servers: usize,
     instances: usize,
     balancer: Balancer,
-    /// Of all that the instances can do.
+    /// Arrival rate, as a share of the instances' capacity.
     load: f64,
 }
 
-/// What came of it.
+/// Results of a simulation.
 #[derive(Debug, Default)]
 struct Figures {
     asked: usize,
@@ -192,7 +192,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// Of all that was asked, what was answered in time.
+    /// The share of all requests that was answered in time.
     fn share(&self) -> f64 {
         self.waits.iter().filter(|wait| **wait <= LIMIT).count() as f64 / self.asked as f64
     }
@@ -211,7 +211,7 @@ impl Figures {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Happening {
     Arrival,
-    /// Of a server and its instance.
+    /// A batch of a server and its instance is done.
     Done(usize, usize, Vec<usize>),
     Ask(usize),
 }
@@ -255,7 +255,7 @@ fn simulate(plan: Plan) -> Figures {
             (figures.batches, figures.rows) = (figures.batches + 1, figures.rows + rows as usize);
             push(&mut events, now + run_time(rows), Happening::Done(index, instance, tokens));
         }
-        // Where all are busy, a timer of the queue may be due before one is done.
+        // If all instances are busy, a timer of the queue may be due before one is done.
         let server = &mut servers[index];
         let due = server.scheduler.poll_expired_timeout().filter(|_| server.idle.is_empty());
         if let Some(at) = due.filter(|at| server.asks_at.is_none_or(|asks_at| *at < asks_at)) {
@@ -322,11 +322,11 @@ fn the_simulation_agrees_with_what_can_be_calculated() {
     // Far below its bounds nothing is lost, and batches have few rows.
     let calm = simulate(plan(Balancer::Least, 0.1));
     assert!(calm.share() == 1.0 && calm.rows_mean() < 1.5 && calm.p99() < Duration::from_millis(4), "{}", calm.share());
-    // Far beyond, full batches: what is answered is what the instances can do.
+    // Far beyond, full batches: the answered share is the capacity of the instances.
     let beyond = simulate(plan(Balancer::RoundRobin, 3.0));
     assert!((beyond.rows_mean() - 8.0).abs() < 0.1, "{}", beyond.rows_mean());
     assert!((beyond.waits.len() as f64 / beyond.asked as f64 - 1.0 / 3.0).abs() < 0.01, "{}", beyond.waits.len());
-    // Who looks at the queues does better than who does not.
+    // A balancer that looks at the queues does better than one that does not.
     let [least, two, random] =
         [Balancer::Least, Balancer::TwoChoices, Balancer::Random].map(|balancer| simulate(plan(balancer, 0.9)).p99());
     assert!(least <= two && two < random, "{least:?} {two:?} {random:?}");

@@ -1,5 +1,5 @@
-//! What a client is told of its own mistake, on the server as a process: its status, the name of what is wrong, and that it
-//! counts as the client's.
+//! The server's answer to a client's own mistake, on the server as a process: the status, the name of the wrong part,
+//! and the count as the client's fault.
 
 use crate::support::folder::Folder;
 use crate::support::http::{self, Response};

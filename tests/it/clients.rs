@@ -1,5 +1,5 @@
 //! Real clients from PyPI against a real server: `tritonclient` over HTTP and gRPC, sync and
-//! asyncio. What they check is in `tests/python/`.
+//! asyncio. Their checks are in `tests/python/`.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn tritonclient_gets_what_it_expects() {
 #[test]
 fn a_client_of_a_test_that_fails_while_a_stream_is_open_ends() {
     let Some(environment) = Environment::shared() else { return };
-    // Nobody answers on it, so the stream stays.
+    // The peer never answers on it, so the stream stays.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let program = format!("import streams; kept = streams.Stream('{}'); assert False", silent.local_addr().unwrap());
     let output = Command::new(environment.python())

@@ -1,5 +1,5 @@
-//! Compressed requests and answers over HTTP/1.1, HTTP/2 and gRPC: every coding, what is refused, the limits, that other
-//! requests run meanwhile, and clients from PyPI.
+//! Compressed requests and answers over HTTP/1.1, HTTP/2 and gRPC: every coding, refusals, the limits, other requests
+//! meanwhile, and clients from PyPI.
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -76,7 +76,7 @@ const ANSWERS_MAX: u64 = 64;
 fn of_many_answers_at_a_time_the_rest_is_sent_as_it_is_and_counted() {
     const ANSWERS: u64 = ANSWERS_MAX + 16;
     let folder = Folder::new("compressions");
-    // All requests are answered by one batch, so all answers begin to be compressed at about the same time.
+    // One batch answers all requests, so that all compressions begin at about the same time.
     let config = format!(
         "backend: 'identity' max_batch_size: {ANSWERS}
          dynamic_batching {{ preferred_batch_size: {ANSWERS} max_queue_delay_microseconds: 20000000 }}
@@ -84,7 +84,7 @@ fn of_many_answers_at_a_time_the_rest_is_sent_as_it_is_and_counted() {
     );
     repository::add(folder.path(), "identity_fp32", &config, None);
     let server = Server::deuteron(folder.path(), &["--shards=1"]);
-    // Several slices each, so few are done before all have begun, and give their places to others.
+    // Several slices each, so that few are done before all have begun.
     let (body, length) = binary(200_000);
     let fields = [("Accept-Encoding", "gzip"), (LENGTH, &length)];
     let request = http::request("POST", PATH, &fields, &body);
@@ -110,7 +110,7 @@ fn of_many_answers_at_a_time_the_rest_is_sent_as_it_is_and_counted() {
     assert_eq!(count("deuteron_responses_compression_skipped_total"), ANSWERS - compressed);
 }
 
-/// A request for so many numbers as JSON.
+/// A request for `count` numbers as JSON.
 fn json(count: usize) -> Vec<u8> {
     let numbers: Vec<String> = (0..count).map(|index| (index % 100).to_string()).collect();
     let numbers = numbers.join(",");
@@ -130,7 +130,7 @@ fn binary(count: usize) -> (Vec<u8>, String) {
     (body, length)
 }
 
-/// A `ModelInferRequest` for so many numbers.
+/// A `ModelInferRequest` for `count` numbers.
 fn message(count: usize) -> Vec<u8> {
     let input = Message::new().bytes(1, "INPUT0").bytes(2, "FP32").packed(3, &[1, i64::try_from(count).unwrap()]);
     let contents: Vec<u8> = (0..count).flat_map(|index| ((index % 100) as f32).to_le_bytes()).collect();
@@ -185,7 +185,7 @@ fn a_body_of_every_coding_means_what_the_plain_one_does() {
         count += 1;
     }
     assert_eq!(metric(server.metrics(), "deuteron_inflated_total"), count);
-    // Whatever is posted may be encoded.
+    // Any POST may be encoded.
     let plain = post(server.http(), "/v2/repository/index", &[], b"{\"ready\":true}");
     let fields = [("Content-Encoding", "zstd")];
     let coded = post(server.http(), "/v2/repository/index", &fields, &encode("zstd", b"{\"ready\":true}"));
@@ -232,7 +232,7 @@ fn bodies_that_cannot_be_read_are_the_clients_mistake() {
     // Those of one object's beginning were inflated.
     assert_eq!(metric(server.metrics(), "deuteron_inflate_refused_total"), refused - 6);
     assert_eq!(metric(server.metrics(), "deuteron_requests_refused_total{reason=\"unsupported_media\"}"), 10);
-    // An unknown model is told before, and nothing is inflated for it.
+    // An unknown model is refused first, and nothing is inflated for it.
     let fields = [("content-encoding", "gzip")];
     assert_eq!(post(server.http(), "/v2/models/nope/infer", &fields, &body).status, 404);
     assert_eq!(post(server.http(), PATH, &fields, &encode("gzip", &body)).status, 200);
@@ -259,7 +259,7 @@ fn what_inflates_beyond_a_limit_is_refused_and_names_its_flag() {
     assert!(called.status() == "8" && called.text().contains("--grpc-max-message-size"), "{}", called.text());
     wait_free(&server);
 
-    // Within the limit on size a few kilobytes may not become the largest body.
+    // Even within the size limit, a few kilobytes may not become the largest body.
     let server = Server::deuteron(folder.path(), &["--shards=1"]);
     let zeros = |coding: &str, size: usize| {
         let got = post(server.http(), PATH, &[("content-encoding", coding)], &encode(coding, &vec![0; size]));
@@ -315,7 +315,7 @@ fn answers_are_compressed_as_the_client_likes_best() {
     assert_eq!(metric(server.metrics(), "deuteron_responses_compressed_total"), compressed);
     assert!(metric(server.metrics(), "deuteron_responses_compressed_saved_bytes_total") > 0);
 
-    // Binary data: the length counts what the client inflates the answer to.
+    // Binary data: the length counts the inflated answer.
     let (body, length) = binary(10_000);
     let want = post(server.http(), PATH, &[(LENGTH, &length)], &body);
     for coding in ["gzip", "deflate", "zstd"] {
@@ -323,7 +323,7 @@ fn answers_are_compressed_as_the_client_likes_best() {
         assert_eq!((got.header(LENGTH), got.header("Content-Encoding")), (want.header(LENGTH), Some(coding)));
         assert!(decode(coding, &got.body) == want.body && got.body.len() < want.body.len() / 2, "{coding}");
     }
-    // What is small, does not become smaller, is no inference or an error stays as it is.
+    // An answer that is small, does not become smaller, is no inference or is an error stays uncompressed.
     let gzip = [("accept-encoding", "gzip")];
     let small = post(server.http(), PATH, &gzip, &json(3));
     assert_eq!((small.status, small.header("Content-Encoding")), (200, None));
@@ -547,7 +547,7 @@ fn other_requests_of_the_shard_run_while_a_large_body_is_inflated_and_a_client_t
     assert!(during >= 20, "{during} requests were answered while 60 MB were inflated");
     assert!(longest < Duration::from_millis(50), "{longest:?}");
 
-    // One that leaves at once stops it: it is never complete.
+    // A client that leaves at once stops the inflation before its end.
     let inflated = metric(server.metrics(), "deuteron_inflated_total");
     let mut connection = Connection::open(server.http()).unwrap();
     connection.send(&request).unwrap();

@@ -1,11 +1,11 @@
 //! Repositories after the patterns of public ones, in `tests/configs/repositories/`: each configuration is served, or
 //! refused, as the table says, by `deuteron serve` and `deuteron config show` alike, on the programs themselves.
-//! `UPDATE_EXPECT=1` writes what comes out into the table, for a person to read before it is kept.
+//! `UPDATE_EXPECT=1` writes the results into the table, for a person to read before they are kept.
 //!
 //! A case is as in `configs`, with other keys: the `directory` of the model, unlike those of all other cases; its
 //! `files` beside the configuration [1/model.onnx]; the `config`'s file name [config.pbtxt]; the signature of its ONNX
 //! `model`, which adds its inputs up; another model `also`, its name and its configuration in one line; and the `flags`
-//! of the server. A case without text has no configuration. What is served is told in one line.
+//! of the server. A case without text has no configuration. The served configuration is told in one line.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -105,7 +105,7 @@ fn write_repository(folder: &Path, case: &Case) -> PathBuf {
 
 type Outcome = Result<Value, String>;
 
-/// What `config show` prints, or its refusal.
+/// The output of `config show`, or its refusal.
 fn shown(repository: &Path, case: &Case) -> Outcome {
     let has_more = case.key("also").is_some();
     let path = if has_more { repository.join(case.key("directory").unwrap()) } else { repository.to_owned() };
@@ -127,7 +127,7 @@ fn flags(case: &Case) -> Vec<&str> {
     case.key("flags").unwrap_or_default().split_whitespace().collect()
 }
 
-/// What the server serves, without what it decided; or its refusal in the log.
+/// The configuration that the server serves, without its own decisions; or its refusal in the log.
 fn served(server: &Server, log: &str, name: &str) -> Outcome {
     let answer = http::get(server.http(), &format!("/v2/models/{name}/config")).unwrap();
     if answer.status == 200 {
@@ -144,7 +144,7 @@ fn served(server: &Server, log: &str, name: &str) -> Outcome {
     Err(text.split(" (version ").next().unwrap().to_owned())
 }
 
-/// One line of what is served.
+/// The served configuration in one line.
 fn told(outcome: &Outcome) -> String {
     let config = match outcome {
         Ok(config) => config,
@@ -178,7 +178,7 @@ fn told(outcome: &Outcome) -> String {
     )
 }
 
-/// Why a machine has no GPU differs between machines.
+/// Removes the reason for having no GPU, which differs between machines.
 fn without_reason(error: &str) -> String {
     let parts = error.split_once(NO_GPUS).and_then(|(before, rest)| Some((before, rest.split_once("; --gpu=off")?.1)));
     parts.map_or_else(|| error.to_owned(), |(before, after)| format!("{before}{NO_GPUS}…; --gpu=off{after}"))
@@ -186,7 +186,7 @@ fn without_reason(error: &str) -> String {
 
 const NO_GPUS: &str = "no GPUs are available: ";
 
-/// No device is seen by those who get this variable.
+/// A process with this variable sees no device.
 const BLIND: (&str, &str) = ("CUDA_VISIBLE_DEVICES", "");
 
 #[test]

@@ -14,7 +14,7 @@ fn config(rows: u32) -> String {
     )
 }
 
-/// Models `named`, which has `configs/small.pbtxt`, `plain`, which has another, and `bare`, which has that alone.
+/// Models `named`, which has `configs/small.pbtxt`, `plain`, which has another, and `bare`, which has only that.
 fn repository() -> Folder {
     let folder = Folder::new("named");
     for (model, files) in [

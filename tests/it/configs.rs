@@ -1,13 +1,12 @@
-//! The table of configurations in `tests/configs/`, good and bad: each with what is served by it, or why nothing
-//! is. `UPDATE_EXPECT=1` writes what comes out into the table, for a person to read before it is kept.
+//! The table of configurations in `tests/configs/`, good and bad: each with the effective configuration, or the
+//! refusal. `UPDATE_EXPECT=1` writes the results into the table, for a person to read before they are kept.
 //!
-//! A case begins with `## ` and what it shows; lines `key: value` may say the `directory` [m], the `files` of the
-//! first version's directory [model.onnx], the signature of the ONNX `model` (`x FP32 [-1x16] > y FP32 [-1x4]`, `?`
-//! where the file leaves a shape open), the `notation` [pbtxt], `complete: no` for
-//! `--disable-auto-complete-config`, the files of `backends` that the directory of backends has (`x/model.py`), the
-//! numbers of the `gpus` or why there is none [not known], and `auto: cpu` where the model cannot run on them. Between
-//! two lines `---` stands the text; behind them the effective configuration as `config.pbtxt`, or `error: ` and the
-//! refusal.
+//! A case begins with `## ` and its subject; lines `key: value` may say the `directory` [m], the `files` of the first
+//! version's directory [model.onnx], the signature of the ONNX `model` (`x FP32 [-1x16] > y FP32 [-1x4]`, `?` where the
+//! file leaves a shape open), the `notation` [pbtxt], `complete: no` for `--disable-auto-complete-config`, the files of
+//! `backends` that the directory of backends has (`x/model.py`), the numbers of the `gpus` or the reason for having
+//! none [not known], and `auto: cpu` where the model cannot run on them. Between two lines `---` stands the text;
+//! behind them the effective configuration as `config.pbtxt`, or `error: ` and the refusal.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -60,7 +59,7 @@ impl Case {
         self.keys.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// The GPUs that the case has: numbers, or why there is none.
+    /// The GPUs that the case has: numbers, or the reason for having none.
     fn gpus(&self) -> GpuSupport {
         let text = self.key("gpus").unwrap_or_default();
         let devices: Vec<u32> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
@@ -73,7 +72,7 @@ impl Case {
         self.key("backends").unwrap_or_default().split_whitespace().any(|have| have == file)
     }
 
-    /// What is served, or the refusal.
+    /// The effective configuration, or the refusal.
     fn outcome(&self) -> String {
         match self.effective() {
             Ok(config) => write::encode(&config, Notation::Text).trim_end().to_owned(),

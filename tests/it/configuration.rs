@@ -1,5 +1,5 @@
-//! Where a configuration comes from, on the program itself: three notations, none at all, one model's own
-//! directory or file; and `deuteron config show`.
+//! Sources of a configuration, on the program itself: three notations, no file at all, one model's own directory or
+//! file; and `deuteron config show`.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn deuteron(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_deuteron")).args(arguments).output().unwrap()
 }
 
-/// What is printed, or the line of the refusal.
+/// The printed configuration, or the line of the refusal.
 fn shown(path: &Path, flags: &[&str]) -> Result<String, String> {
     let output = deuteron(&[&["config", "show", path.to_str().unwrap()], flags].concat());
     let [out, error] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());

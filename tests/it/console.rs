@@ -91,7 +91,7 @@ fn the_page_has_its_policy_and_is_shown_to_whom_the_flag_says() {
     }
     assert_eq!(get(&server, "/metrics", &[("Via", "1.1 proxy")]).status, 200);
 
-    // The log's lines are of the same part of the interface as its settings.
+    // The lines of the log belong to the same part of the interface as its settings.
     let restricted = Server::deuteron(&models, &["--shards=1", "--http-restricted-api=logging:own=v"]);
     assert_eq!(get(&restricted, "/console/logs/0", &[]).status, 403);
     assert_eq!(get(&restricted, "/console/logs/0", &[("own", "v")]).status, 200);

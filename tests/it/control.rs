@@ -16,7 +16,7 @@ use serde_json::Value;
 const TENSORS: &str = "max_batch_size: 8\ninput [{ name: \"INPUT0\" data_type: TYPE_FP32 dims: [ -1 ] }]\n\
                        output [{ name: \"OUTPUT0\" data_type: TYPE_FP32 dims: [ -1 ] }]\n";
 const BODY: &[u8] = br#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[1.5]}]}"#;
-/// How long a change may take until it shows.
+/// Time limit for a change to show.
 const CHANGE_MAX: Duration = Duration::from_secs(20);
 
 fn identity(repository: &Path, name: &str, versions: &[&str], more: &str) {
@@ -227,7 +227,7 @@ fn what_is_no_model_yet_takes_no_server_out_of_service() {
     assert_eq!(http::get(server.http(), "/v2/health/ready").unwrap().status, 200);
     fs::remove_dir_all(one.path().join("b")).unwrap();
     wait_until("the copy is served", || index(&server) == format!("a 1 READY; b 1 READY; {notes}"));
-    // A model that is one, and is broken, still counts.
+    // An existing but broken model still counts.
     fs::write(one.path().join("a/config.pbtxt"), "no configuration").unwrap();
     fs::remove_dir_all(one.path().join("notes")).unwrap();
     identity(one.path(), "c", &["1"], "");
@@ -235,7 +235,7 @@ fn what_is_no_model_yet_takes_no_server_out_of_service() {
     wait_until("the broken one is met", || http::get(server.http(), "/v2/health/ready").unwrap().status == 503);
 }
 
-/// Sends requests at this rate until told to stop; how many of each version answered, in order of time.
+/// Sends requests at this rate until told to stop. Returns the counts of answers by version, in order of time.
 fn load_on(server: &Server, path: &str, per_second: u64, is_over: &AtomicBool) -> Vec<String> {
     let mut versions = Vec::new();
     let mut connection = http::Connection::open(server.http()).unwrap();
@@ -270,7 +270,7 @@ fn reloads_under_load(more: &str) {
             assert_eq!(load(&server, "m"), (200, String::new()));
             assert!(infer(&server, "m").1.contains("\"model_version\":\"2\""), "the answer comes after the swap");
             wait_index(&server, "m 1 UNAVAILABLE unloaded; m 2 READY");
-            // Whatever the configuration says now, it cannot be.
+            // A version with an invalid configuration.
             fs::create_dir_all(repository.path().join("m/3")).unwrap();
             identity(repository.path(), "m", &["3"], "instance_group [{ kind: KIND_GPU }]\n");
             let (status, text) = load(&server, "m");
@@ -309,7 +309,7 @@ fn reloads_under_load(more: &str) {
     let sent: usize = all.iter().map(Vec::len).sum();
     assert!(sent > 200, "{sent}");
     let shard = |name: &str| metric(&server, name);
-    // The one that `infer` sent between is among them.
+    // With the request that `infer` sent in between.
     assert_eq!(shard("deuteron_requests_received_total"), shard("deuteron_requests_succeeded_total"));
 }
 
@@ -342,7 +342,7 @@ fn what_waits_when_a_model_is_unloaded_is_answered() {
         assert_eq!(index(&server), "slow 1 UNLOADING");
         assert_eq!(get(&server, "/v2/health/ready").0, 503);
         assert_eq!(infer(&server, "slow").0, 404);
-        // It is loaded again beside those that it still answers.
+        // It is loaded again beside the instances that still answer its requests.
         assert_eq!(load(&server, "slow").0, 200);
         assert_eq!(infer(&server, "slow").0, 200);
         for waiting in waiting {
@@ -510,7 +510,7 @@ fn a_client_brings_a_configuration_and_files_of_its_own() {
     let config = get(&server, "/v2/models/m/config").1.replace("\"max_batch_size\":8", "\"max_batch_size\":5");
     assert_eq!(load_with("m", &[("config", &config)]), (200, String::new()));
     assert_eq!(rows_max(), 5);
-    // Triton keeps it until a load that brings none.
+    // Triton keeps it until a load without one.
     assert_eq!(load(&server, "m").0, 200);
     assert_eq!(rows_max(), 8);
     let other = r#"{"name":"other","backend":"identity"}"#;
@@ -534,7 +534,7 @@ fn a_client_brings_a_configuration_and_files_of_its_own() {
         })
     };
     assert_eq!(overlays().count(), 1);
-    // The files go before what lies in the repository, and a plain load takes that again.
+    // The files go before those of the repository, and a plain load takes the latter again.
     assert_eq!(load_with("m", &[("config", config), ("file:7/model.onnx", &file)]), (200, String::new()));
     assert!(index(&server).contains("m 7 READY"), "{}", index(&server));
     assert_eq!(load(&server, "m").0, 200);
@@ -590,7 +590,7 @@ fn a_thousand_rounds_of_loads_and_unloads_leave_no_memory_behind() {
     };
     (0..100).for_each(|_| round());
     thread::sleep(Duration::from_millis(300));
-    // What a round leaves is there after each thousand; what a busy machine makes the allocator keep is so once.
+    // A leak grows after each thousand rounds; memory that the allocator keeps on a busy machine grows once.
     let mut resident = vec![server.resident() / 1024];
     let has_grown = (0..3).all(|_| {
         (0..1_000).for_each(|_| round());

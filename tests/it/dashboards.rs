@@ -1,5 +1,5 @@
-//! The Grafana board, the alerts and the scrape configuration of `deploy`, against a server under load that a real Prometheus
-//! scrapes. What is checked is in `tests/deploy/check.py`.
+//! The Grafana board, the alerts and the scrape configuration of `deploy`, against a server under load that a real
+//! Prometheus scrapes. The checks are in `tests/deploy/check.py`.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Silence on an open connection is what a server must never do: a call behind others whose deadlines passed, or that were
-//! cancelled at any moment of their lives, is answered; while the machine has more to do than it can.
+//! A server must never be silent on an open connection: a call behind others whose deadlines passed, or that were
+//! cancelled at any moment of their lives, is answered, even on an overloaded machine.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -12,9 +12,9 @@ use crate::support::repository::{self, Flavour};
 use crate::support::server::Server;
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
-/// What the model takes for a batch. Deadlines of calls that are given up lie around it.
+/// Run time of the model for a batch, in milliseconds. Deadlines of calls that are given up lie around it.
 const RUN_MS: u32 = 6;
-/// The deadline of a call that is not given up, thousands of times what it takes: who reaches it was forgotten.
+/// The deadline of a call that is not given up, thousands of times its run: a call that reaches it was forgotten.
 const PATIENCE: Duration = Duration::from_secs(20);
 const CLIENTS: u64 = 6;
 const LOAD_FOR: Duration = Duration::from_secs(4);
@@ -54,7 +54,7 @@ fn a_call_behind_cancelled_ones_is_always_answered() {
         let (answered, given_up, is_over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         thread::scope(|scope| {
             let over = Over(&is_over);
-            // The machine is busy beside it: what is woken runs late, and at any other moment.
+            // The machine is busy beside it: woken threads run late, and at random moments.
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !is_over.load(Ordering::Relaxed) {

@@ -1,6 +1,6 @@
-//! Clients that leave while their request waits, on the server as a process: what waits is dropped,
-//! and each way to leave is counted apart; a client that only ended its input is answered, and one that never reads
-//! loses its connection.
+//! Clients that leave while their request waits, on the server as a process: the waiting requests are dropped, and each
+//! way to leave is counted apart; a client that only ended its input is answered, and one that never reads loses its
+//! connection.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -35,8 +35,8 @@ fn waits_for(address: SocketAddr, name: &str, want: u64) {
     }
 }
 
-/// Waits until so many requests were cancelled: gRPC calls, connections, other streams. A scrape may come between a request's
-/// end in the queue and its count.
+/// Waits until the counts of cancelled requests are `want`: gRPC calls, connections, other streams. A scrape may come
+/// between a request's end in the queue and its count.
 fn departures_become(address: SocketAddr, want: [u64; 3], what: &str) {
     let counts = || {
         ["call_cancelled", "connection_closed", "stream_reset"]
@@ -49,10 +49,10 @@ fn departures_become(address: SocketAddr, want: [u64; 3], what: &str) {
     }
 }
 
-/// The ways of the sockets, which tell of a client that left each in its own way.
+/// Kinds of sockets: each reports a client that left in its own way.
 const IO: [&str; 3] = ["--io=auto", "--io=epoll", "--io=glommio"];
 
-/// A server whose model takes so long for each request.
+/// A server whose model takes `delay_ms` for each request.
 fn slow_server(delay_ms: u32, io: &str) -> (Folder, Server) {
     let folder = repository::write(Flavour::Deuteron);
     let path = folder.path().join("slow").join("config.pbtxt");
@@ -73,8 +73,8 @@ fn grpc_body() -> Vec<u8> {
     [&[0], &size[..], &message].concat()
 }
 
-/// Runs `leave` while the model is busy with another request, which is answered; how long it takes
-/// from its end until nothing waits.
+/// Runs `leave` while the model is busy with another request, which is answered. Returns the time from its end until no
+/// request waits.
 fn while_busy(server: &Server, leave: impl FnOnce()) -> Duration {
     let metrics = server.metrics();
     let batches = metric(metrics, LEFT);
@@ -98,7 +98,7 @@ fn every_way_to_leave_drops_what_waits_and_is_counted_apart() {
 }
 
 fn every_way_to_leave(io: &str) {
-    // So long that a client connects, waits and leaves meanwhile on a machine that does much else.
+    // Long enough for a client to connect, wait and leave on a busy machine.
     let (_folder, server) = slow_server(2_000, io);
     let metrics = server.metrics();
     let waits = move || waits_for(metrics, WAITING, 1);
@@ -185,7 +185,7 @@ fn half_closed(io: &str) {
     check(&two, true, 2);
     let old = String::from_utf8(request()).unwrap().replace("HTTP/1.1", "HTTP/1.0");
     check(&ended(old.as_bytes()), false, 1);
-    // What is answered at once is not asked about.
+    // The model answers at once, without asking whether the client has left.
     let quick = String::from_utf8(request()).unwrap().replace("slow", "identity_fp32");
     check(&ended(quick.as_bytes()), false, 1);
     departures_become(server.metrics(), [0, 0, 0], "nobody left");

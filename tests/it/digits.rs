@@ -1,5 +1,5 @@
-//! The example model, on all of its held-out scans: what is served over HTTP and gRPC agrees with
-//! the engine called directly, and the accuracy is the one that the README tells.
+//! The example model, on all of its held-out scans: the answers over HTTP and gRPC agree with the
+//! engine called directly, and the accuracy is that of the README.
 
 use std::path::{Path, PathBuf};
 
@@ -47,7 +47,7 @@ fn raw(scans: &[Scan]) -> Vec<u8> {
     scans.iter().flat_map(|scan| &scan.pixels).flat_map(|pixel| pixel.to_le_bytes()).collect()
 }
 
-/// What the engine answers when it is called without a server around it.
+/// The engine's answer without a server around it.
 fn direct(scans: &[Scan]) -> Vec<f32> {
     let model = rten::Model::load_file(folder().join("1/model.onnx")).unwrap();
     let (input, output) = (model.node_id("pixels").unwrap(), model.node_id("probabilities").unwrap());

@@ -1,5 +1,5 @@
-//! What a person is told who does not know the machine: `deuteron doctor`, which engine serves, what a flag requires
-//! that is not there, and what failed at the start.
+//! Advice for a person who does not know the machine: `deuteron doctor`, the engine that serves, a flag's missing
+//! requirement, and the cause of a failed start.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn twice() -> Vec<u8> {
     onnx.input("x", FLOAT, &[-1, 4]).output("y", FLOAT, &[-1, 4]).into_bytes()
 }
 
-/// The exit code and what was written, standard output first.
+/// The exit code and the output, standard output first.
 fn deuteron(arguments: &[&str], variables: &[(&str, &Path)]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_deuteron"));
     for name in ["ORT_DYLIB_PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"] {
@@ -35,7 +35,7 @@ fn the_doctor_tells_what_was_found_where_and_fails_where_no_server_could_run() {
     fs::create_dir_all(&packages).unwrap();
     let library = packages.join("libonnxruntime.so.1.99.0");
     fs::write(&library, "this is no library").unwrap();
-    // Nothing of this machine, so that the outcome is the same on all.
+    // No variables of this machine, so that the outcome is the same on all.
     let bare = [("PATH", Path::new("")), ("HOME", folder.path()), ("VIRTUAL_ENV", &environment)];
     let (code, text) = deuteron(&["doctor"], &bare);
     assert_eq!(code, Some(0), "{text}");

@@ -1,5 +1,5 @@
-//! Ensembles on the server as a process: steps that run as soon as they can, tensors between models with
-//! and without batches, failures, bounds, what clients see of them, and models that come and go beneath.
+//! Ensembles on the server as a process: steps that run as soon as they can, tensors between models with and without
+//! batches, failures, bounds, their appearance to clients, and models that come and go beneath.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::support::{metrics, onnx, repository};
 use prost::Message as _;
 use serde_json::{Value, json};
 
-/// How long something may take until it shows.
+/// Time limit for a change to show.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// `x INT32 16, y FP32 -1` as fields.
@@ -75,7 +75,7 @@ fn parameter(key: &str, value: &str) -> String {
     format!("parameters {{ key: '{key}' value {{ string_value: '{value}' }} }}\n")
 }
 
-/// A model that takes so long.
+/// A model that takes `delay_ms`.
 fn slow(repository: &Path, name: &str, delay_ms: u32, more: &str) {
     let more = parameter("execute_delay_ms", &delay_ms.to_string()) + more;
     identity(repository, name, 8, "INPUT0 FP32 1 > OUTPUT0 FP32 1", &more);
@@ -377,7 +377,7 @@ fn a_full_queue_a_timeout_and_a_client_that_left_end_the_request_and_nothing_is_
     });
     let full = (503, error("in ensemble 'e', STEP[request id: <id_unknown>] Exceeds maximum queue size"));
     let outcomes = outcomes.into_iter().map(|outcome| {
-        // It may be full at either step.
+        // The queue may be full at either step.
         outcome.map_err(|(status, text)| {
             (status, text.replace("step 1 ('slow'): ", "STEP").replace("step 2 ('slow'): ", "STEP"))
         })
@@ -386,7 +386,7 @@ fn a_full_queue_a_timeout_and_a_client_that_left_end_the_request_and_nothing_is_
     assert!(!served.is_empty() && !refused.is_empty(), "{} {}", served.len(), refused.len());
     assert!(refused.iter().all(|outcome| *outcome == Err(full.clone())), "{refused:?}");
 
-    // One runs, the next waits for longer than it may.
+    // One runs, and the next waits for too long.
     thread::scope(|scope| {
         let first = scope.spawn(|| one(&server, "e", 1.0));
         thread::sleep(Duration::from_millis(30));
@@ -396,7 +396,7 @@ fn a_full_queue_a_timeout_and_a_client_that_left_end_the_request_and_nothing_is_
         assert_eq!(first.join().unwrap(), Ok(1.0));
     });
 
-    // Clients that leave: what waits of theirs is withdrawn, and the next is served.
+    // Clients that leave: their waiting requests are withdrawn, and the next is served.
     let body = json!({ "inputs": [input("x", "FP32", &[1, 1], json!([1.0]))] }).to_string();
     let request = http::request("POST", "/v2/models/e/infer", &[], body.as_bytes());
     for _ in 0..3 {
@@ -415,7 +415,7 @@ fn a_full_queue_a_timeout_and_a_client_that_left_end_the_request_and_nothing_is_
     // The deadline of a call passes through every step.
     let tensor = Message::new().bytes(1, "x").bytes(2, "FP32").packed(3, &[1, 1]);
     let call = Message::new().bytes(1, "e").message(5, tensor).bytes(7, 1.0_f32.to_le_bytes());
-    // The server's clock alone: a client with one of its own may be the first to give up.
+    // The server's clock alone: a client with a deadline of its own might give up first.
     let fields = [("grpc-timeout", "130m")];
     let path = "/inference.GRPCInferenceService/ModelInfer";
     let trailers = crate::support::h2::call(server.grpc(), path, &fields, &call.into_bytes());
@@ -563,7 +563,7 @@ fn what_an_ensemble_is_made_of_loads_and_unloads_with_it() {
     wait_index(&server, "a UNAVAILABLE; b UNAVAILABLE; e UNAVAILABLE; inner UNAVAILABLE; lost; one; shared READY; two");
     assert_eq!(one(&server, "e", 1.5).unwrap_err().0, 404);
 
-    // Without what it is made of it serves no more, and comes back when that does.
+    // Without one of its models it stops serving, and comes back when that model does.
     assert_eq!(load(&server, "e"), (200, String::new()));
     unload(&server, "a", false);
     wait_index(&server, "a UNAVAILABLE; b READY; e UNAVAILABLE; inner UNAVAILABLE; lost; one; shared READY; two");
@@ -596,7 +596,7 @@ fn an_ensemble_is_held_against_a_model_that_changes_beneath_it() {
     ensemble(path, "e", 8, "x FP32 1 > y FP32 1", "m: INPUT0=x > OUTPUT0=y");
     let server = Server::deuteron(path, &["--shards=2", "--model-control-mode=poll", "--repository-poll-secs=1"]);
     assert_eq!(one(&server, "e", 1.5), Ok(1.5));
-    // Another input in front of the one that is used: the wires follow.
+    // Another input in front of the used one: the mapping follows.
     identity(path, "m", 8, "INPUT1? FP32 1, INPUT0 FP32 1 > OUTPUT1 FP32 1, OUTPUT0 FP32 1", "");
     wait_until("the new model", || get(&server, "/v2/models/m").1["inputs"][0]["name"] == "INPUT1");
     assert_eq!(one(&server, "e", 2.5), Ok(2.5));

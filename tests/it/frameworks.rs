@@ -1,6 +1,6 @@
-//! OpenVINO and TensorFlow: how their libraries are found, which of the two runs a model, what is converted, checked and
-//! refused, on stand-ins for the libraries (`tests/frameworks/*.c`), compiled here. `DEUTERON_TESTS=frameworks` fetches the
-//! libraries themselves and holds answers to the frameworks in Python ([`real`]).
+//! OpenVINO and TensorFlow: the search for their libraries, the choice between the two, conversions, checks and
+//! refusals, on stand-ins for the libraries (`tests/frameworks/*.c`), compiled here. `DEUTERON_TESTS=frameworks`
+//! fetches the libraries themselves and holds answers to the frameworks in Python ([`real`]).
 
 mod real;
 
@@ -35,7 +35,7 @@ pub fn tensorflow(folder: &Path) -> PathBuf {
     add_library(folder, "tensorflow.c", "libtensorflow_cc.so.2", &[])
 }
 
-/// A server that finds no library but these, by the variables that name them.
+/// A server that finds only these libraries, by the variables that name them.
 pub fn start(models: &Path, variables: &[(&str, &Path)], flags: &[&str]) -> Server {
     let ports = Ports::free();
     let mut command = Server::command(models, flags, ports);
@@ -55,7 +55,7 @@ pub fn add(models: &Path, name: &str, config: &str, file: &str, contents: impl A
     }
 }
 
-/// Asks for what a model makes of one input; the status, and the data of the outputs or the error.
+/// Sends one input to a model; the status, and the data of the outputs or the error.
 fn infer(server: &Server, model: &str, datatype: &str, shape: &[i64], data: &Value) -> (u16, Value) {
     let input = json!({"name": "x", "shape": shape, "datatype": datatype, "data": data});
     let path = format!("/v2/models/{model}/infer");
@@ -71,7 +71,7 @@ fn get(server: &Server, path: &str) -> Value {
     serde_json::from_slice(&http::get(server.http(), path).unwrap().body).unwrap()
 }
 
-/// Why a model is not ready, as the index tells it.
+/// The reason for a model that is not ready, from the index.
 fn why(server: &Server, model: &str) -> String {
     let index = http::post(server.http(), "/v2/repository/index", b"{}").unwrap().body;
     let index: Value = serde_json::from_slice(&index).unwrap();
@@ -79,7 +79,7 @@ fn why(server: &Server, model: &str) -> String {
     entry["reason"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Some of them fail to load on purpose.
+/// Flags for a repository in which some models fail to load on purpose.
 const TOLERANT: [&str; 3] = ["--exit-on-error=false", "--strict-readiness=false", "--shards=1"];
 
 const STATED: &str = "backend: 'openvino' max_batch_size: 8 input { name: 'x' data_type: TYPE_FP32 dims: 2 }
@@ -350,7 +350,7 @@ fn a_tensorflow_model_runs_on_openvino_unless_that_refuses_it_or_another_engine_
     let folder = Folder::new("roads");
     let models = folder.path().join("models");
     let (openvino, tensorflow) = (openvino(folder.path()), tensorflow(folder.path()));
-    // The stand-in for OpenVINO reads a frozen graph as one of its models, and no SavedModel.
+    // The stand-in for OpenVINO reads a frozen graph as one of its models, but not a SavedModel.
     let config = |more: &str| {
         format!(
             "platform: 'tensorflow_graphdef' max_batch_size: 4 input {{ name: 'x_1' data_type: TYPE_FP32 dims: 2 }}
@@ -384,7 +384,7 @@ fn a_tensorflow_model_runs_on_openvino_unless_that_refuses_it_or_another_engine_
     let both = why(&server, "neither");
     let want = "TensorFlow: Invalid GraphDef; before: unable to load model 'neither': the graph is cut short";
     assert!(both.contains(want), "{both}");
-    // Whoever names TensorFlow's library wants it.
+    // A configuration that names TensorFlow's library wants it.
     fs::remove_dir_all(models.join("neither")).unwrap();
     fs::remove_dir_all(models.join("stuck")).unwrap();
     fs::write(models.join("free/1/model.graphdef"), "graph").unwrap();

@@ -1,6 +1,6 @@
-//! The front ends of hosting services on the server as a process: their paths, redirects and content types, what the
-//! operator restricts, and the models that SageMaker loads by their paths. Which path is which route is in
-//! `protocol::front_end`; the requests are those of NVIDIA's L0_sagemaker and L0_vertex_ai.
+//! The front ends of hosting services on the server as a process: their paths, redirects and content types,
+//! restrictions by the operator, and the models that SageMaker loads by their paths. The table of paths and routes is
+//! in `protocol::front_end`; the requests are those of NVIDIA's L0_sagemaker and L0_vertex_ai.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -27,7 +27,7 @@ pub(crate) struct Hosted {
     models: Folder,
 }
 
-/// What starts a server with both front ends on ports of its own.
+/// A command that starts a server with both front ends on ports of its own.
 fn command(repository: &Path, flags: &[&str]) -> (Command, Ports, [SocketAddr; 2]) {
     let (ports, more) = (Ports::free(), Ports::free());
     let mut command = Server::command(repository, flags, ports);
@@ -54,7 +54,7 @@ fn text(answer: &Response) -> String {
     String::from_utf8_lossy(&answer.body).into_owned()
 }
 
-/// A request for the model, in JSON, and the same with binary tensors: what is JSON, and all of it.
+/// A request for the model, in JSON, and the same with binary tensors: the size of its JSON part, and all of it.
 fn requests() -> (Vec<u8>, usize, Vec<u8>) {
     let json = |more: Value| {
         let mut input = json!({"name": "INPUT0", "datatype": "FP32", "shape": [1, 2]});
@@ -98,11 +98,11 @@ fn both_front_ends_run_their_model_in_json_and_binary() {
         }
         let field = format!("additional/{sized}");
         assert_eq!(ask(address, "POST", path, &[("Content-Type", &field)], &binary).status, 400);
-        // The field of the protocol says nothing here.
+        // The field of the protocol is ignored here.
         let length = size.to_string();
         let fields = [("Inference-Header-Content-Length", length.as_str())];
         assert_eq!(ask(address, "POST", path, &fields, &binary).status, 400, "{path}");
-        // Neither what the other ports serve nor another protocol is reached.
+        // Neither the paths of the other ports nor another protocol can be reached.
         for other in ["/v2", "/v2/models/identity_fp32/infer", "/metrics", "/"] {
             assert_eq!(ask(address, "POST", other, &[], b"{}").status, 400, "{other}");
         }
@@ -278,7 +278,7 @@ fn sagemaker_loads_models_by_their_paths_invokes_and_unloads_them() {
     assert_eq!(ask("POST", "/models/none/invoke", &[], &plain).status, 404);
     assert_eq!(ask("POST", &format!("/models/{MODEL}/invoke"), &[], &plain).status, 404, "not the host's");
 
-    // One that a process of its own tries first.
+    // A model that a separate process tries first.
     repository::copy(&hosted.models.path().join("addsub"), &at("f6/model")).unwrap();
     assert_eq!(load("f6", "f6/model"), (200, String::new()));
     assert_eq!(ask("DELETE", "/models/f6", &[], b"").status, 200);

@@ -1,5 +1,5 @@
-//! Generate on the server as a process: what becomes of the members of a request, how a stream of events is framed, when
-//! its events leave, and what a client that leaves costs. What both servers answer to the same bytes is in
+//! Generate on the server as a process: the members of a request, the framing of a stream of events, the time at which
+//! its events leave, and the cost of a client that leaves. Both servers' answers to the same bytes are in
 //! `oracle::suites::generate`.
 
 use std::io::{Read, Write};
@@ -192,7 +192,7 @@ fn a_stream_is_events_in_chunks_and_its_first_response_sets_the_status() {
     let size = format!("{:x}", failed.len() + 2);
     let want = format!("HTTP/1.1 400 Bad Request\r\n{head}{size}\r\n{failed}\n\n\r\n0\r\n\r\n");
     assert_eq!(ask("HTTP/1.1", r#"{"IN":-1}"#), want);
-    // A client of HTTP/1.0 knows no chunks, not even where it would keep the connection.
+    // An HTTP/1.0 client does not know chunks, not even if it would keep the connection.
     let body = r#"{"IN":2,"id":"i"}"#;
     let request = format!(
         "POST /v2/models/square/generate_stream HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: {}\r\n\r\n{body}",
@@ -271,7 +271,7 @@ fn a_client_that_leaves_a_stream_ends_its_request() {
 fn a_client_leaves(io: &str) {
     const CLOSED: &str = "deuteron_requests_cancelled_total{reason=\"connection_closed\"}";
     const RESET: &str = "deuteron_requests_cancelled_total{reason=\"stream_reset\"}";
-    // An event, then nothing for a minute: what finds out is no write of the next.
+    // An event, then nothing for a minute: the server must notice without a write of the next event.
     const BODY: &[u8] = br#"{"IN":[1,2],"DELAY":[0,60000],"WAIT":0}"#;
     const PATH: &str = "/v2/models/repeat/generate_stream";
     let (_folder, server) = server(&[io]);
@@ -298,7 +298,7 @@ fn a_client_leaves(io: &str) {
     let places = stats["model_stats"][0]["response_stats"].as_object().unwrap().values();
     let cancelled: u64 = places.map(|place| place["cancel"]["count"].as_u64().unwrap()).sum();
     assert_eq!(cancelled, 4, "{stats}");
-    // One that only ended its input is answered to the end, in whole events.
+    // A client that only ended its input is answered to the end, in whole events.
     let mut stream = TcpStream::connect(server.http()).unwrap();
     let body = br#"{"IN":[1,2],"DELAY":[0,300],"WAIT":0}"#;
     stream.write_all(&http::request("POST", PATH, &[], body)).unwrap();
@@ -317,7 +317,7 @@ fn a_slow_reader_gets_all_and_holds_back_the_model_not_the_memory() {
     let fields = [("Connection", "close")];
     stream.write_all(&http::request("POST", "/v2/models/square/generate_stream", &fields, body.as_bytes())).unwrap();
     thread::sleep(Duration::from_millis(500));
-    // Those that the sockets hold, and those that wait; the model is asked to wait behind them.
+    // Responses that the sockets hold, and responses that wait; the model must wait behind them.
     let stats = http::get(server.http(), "/v2/models/square/stats").unwrap().body;
     let stats: Value = serde_json::from_slice(&stats).unwrap();
     let places = stats["model_stats"][0]["response_stats"].as_object().unwrap().values();

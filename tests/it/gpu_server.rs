@@ -1,7 +1,7 @@
-//! The server on a machine with a GPU: the example model there gives what it gives on the CPU, classes
-//! included, and `/metrics` shows it; so do models that the native plan lacks, where ONNX Runtime with
-//! its CUDA provider is named (`ORT_DYLIB_PATH`; what it needs in `LD_LIBRARY_PATH`). On a machine without one: the same configurations are refused
-//! with the reason, or serve on the CPU. `.ci/run gpu` runs it too.
+//! The server on a machine with a GPU: the example model answers as on the CPU, classes included, and `/metrics` shows
+//! it; so do models that the native plan lacks, where ONNX Runtime with its CUDA provider is named (`ORT_DYLIB_PATH`;
+//! its dependencies in `LD_LIBRARY_PATH`). On a machine without one: the same configurations are refused with the
+//! reason, or serve on the CPU. `.ci/run gpu` runs it too.
 
 use std::path::Path;
 use std::process::Command;
@@ -81,7 +81,7 @@ fn doubling() -> Vec<u8> {
         .into_bytes()
 }
 
-/// All numbers that a model answers, output by output.
+/// All numbers in a model's answer, output by output.
 fn numbers(server: &Server, model: &str, shape: &[usize]) -> Vec<f64> {
     let count: usize = shape.iter().product();
     let values: Vec<String> = (0..count).map(|index| (index * 13 % 29).to_string()).collect();
@@ -127,7 +127,7 @@ fn models_that_the_plan_lacks_run_on_onnx_runtime_s_cuda_provider_where_it_is_na
             let (got, want) =
                 (numbers(&server, "conv_gpu", &[rows, 1, 8, 8]), numbers(&server, "conv_cpu", &[rows, 1, 8, 8]));
             assert_eq!(got.len(), want.len(), "{round} {rows}");
-            // The provider multiplies in TF32 where it may.
+            // The provider may multiply in TF32.
             let is_near = |(got, want): (&f64, &f64)| (got - want).abs() <= 1e-2 * want.abs().max(1.0);
             assert!(got.iter().zip(&want).all(is_near), "{round} {rows}: {got:?} for {want:?}");
         }

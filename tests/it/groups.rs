@@ -1,5 +1,4 @@
-//! Instance groups on the server as a process: who gets work, what a rate limit allows, and on
-//! which cores the threads are.
+//! Instance groups on the server as a process: the distribution of work, rate limits, and the cores of the threads.
 
 use std::fs;
 use std::process::Command;
@@ -14,7 +13,7 @@ use crate::support::over::Over;
 use crate::support::repository;
 use crate::support::server::Server;
 
-/// An `identity` that takes so long for each batch, with these instance groups.
+/// An `identity` that takes `delay_ms` for each batch, with these instance groups.
 fn model(repository: &Folder, name: &str, delay_ms: u64, groups: &str) {
     let folder = repository.path().join(name);
     fs::create_dir_all(folder.join("1")).unwrap();
@@ -33,7 +32,7 @@ fn infer(server: &Server, name: &str) -> u16 {
     http::post(server.http(), &format!("/v2/models/{name}/infer"), BODY).unwrap().status
 }
 
-/// Infers on one connection, one request after the other, as long as that says.
+/// Infers on one connection, one request after the other, while `goes_on` returns true.
 fn infer_while(server: &Server, name: &str, goes_on: impl Fn() -> bool) {
     let request = http::request("POST", &format!("/v2/models/{name}/infer"), &[], BODY);
     let mut connection = Connection::open(server.http()).unwrap();
@@ -60,7 +59,7 @@ fn batches(server: &Server, model: &str, instance: &str) -> u64 {
     )
 }
 
-/// How long so many requests take that come to both models at once.
+/// Time of `each` requests to each of the two models, all sent at once.
 fn time_of(server: &Server, models: [&str; 2], each: usize) -> Duration {
     let start = Instant::now();
     thread::scope(|scope| {
@@ -102,7 +101,7 @@ fn two_models_that_share_a_resource_never_run_at_the_same_time() {
     let took = time_of(&server, ["a", "b"], 4);
     assert!(took >= eight, "{took:?}");
     drop(server);
-    // Two at a time.
+    // Two batches at a time.
     let server = Server::deuteron(repository.path(), &["--shards=1", LIMITED, "--rate-limit-resource=r:2"]);
     let took = time_of(&server, ["a", "b"], 4);
     assert!(took >= eight / 2 && took < eight, "{took:?}");
@@ -176,7 +175,7 @@ fn a_request_that_waits_for_resources_is_cancelled_and_drained_like_any_other() 
     assert_eq!((busy.receive().unwrap().status, behind.receive().unwrap().status), (200, 200));
 }
 
-/// Loads or unloads a model: what the server says.
+/// Loads or unloads a model. Returns the server's answer.
 fn order(server: &Server, model: &str, verb: &str) -> (u16, String) {
     let answer = http::post(server.http(), &format!("/v2/repository/models/{model}/{verb}"), b"").unwrap();
     (answer.status, String::from_utf8(answer.body).unwrap())
@@ -204,11 +203,11 @@ fn models_that_come_and_go_share_resources_with_those_that_serve() {
     let eight = Duration::from_millis(8 * 40);
     let time_of_a = || time_of(&server, ["a", "a"], 4);
     assert!(time_of_a() >= eight, "one at a time");
-    // What needs more makes more of it, for all.
+    // A model that needs more of the resource adds to its limit, for all models.
     assert_eq!(order(&server, "large", "load"), (200, String::new()));
     let took = time_of_a();
     assert!(took >= eight / 2 && took < eight, "two at a time: {took:?}");
-    // Under load models come, share and go; what waits for its turn then is served.
+    // Under load models come, share the resource and go; requests that wait for their turn are then served.
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let _over = Over(&is_over);
@@ -227,7 +226,7 @@ fn models_that_come_and_go_share_resources_with_those_that_serve() {
             assert_eq!(statuses, [200; 6], "{}", server.log());
         }
     });
-    // And what it made is gone with it.
+    // And its part of the limit is gone with it.
     assert_eq!(order(&server, "large", "unload"), (200, String::new()));
     wait_until(&server, "the end of it", || server.log().contains("freed 'large' version 1"));
     wait_until(&server, "one at a time again", || time_of_a() >= eight);
@@ -291,7 +290,7 @@ fn what_cannot_be_had_is_refused_at_load() {
     check(&[LIMITED], both);
 }
 
-/// The cores of the threads of a process whose names begin like that.
+/// The cores of the threads of a process whose names begin with `name`.
 fn cores_of(server: &Server, name: &str) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap().flatten();
     let mut cores = Vec::new();
@@ -307,7 +306,7 @@ fn cores_of(server: &Server, name: &str) -> Vec<String> {
     cores
 }
 
-/// The cores that this process, and so a server that it starts, may use.
+/// The cores that this process, and so its server, may use.
 fn available() -> Vec<usize> {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
@@ -321,13 +320,13 @@ fn available() -> Vec<usize> {
 #[test]
 fn workers_and_the_threads_of_their_engines_stay_on_their_cores() {
     let available = available();
-    let [one, two, ..] = available[..] else { return }; // There is nothing to tell apart.
+    let [one, two, ..] = available[..] else { return }; // one core cannot show a difference
     let repository = Folder::new("cores");
     model(&repository, "m", 1, "{ name: \"a\" }, { name: \"b\" host_policy: \"far\" }");
     let flags = [format!("--worker-cores={two}"), format!("--host-policy=far,cpu-cores={one},{two}")];
     let server = Server::deuteron(repository.path(), &flags.each_ref().map(String::as_str));
     let both = if two == one + 1 { format!("{one}-{two}") } else { format!("{one},{two}") };
-    // Of each worker a thread that waits and one that computes; the second has one more to compute on.
+    // Each worker has a thread that waits and one that computes; the second worker has one more core to compute on.
     assert_eq!(
         (cores_of(&server, "w0-m"), cores_of(&server, "w1-m")),
         (vec![two.to_string(); 2], vec![both.clone(); 2])

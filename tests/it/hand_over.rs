@@ -20,12 +20,12 @@ const INFER: &str = "/v2/models/identity_fp32/infer";
 const BODY: &[u8] = br#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[2]}]}"#;
 const GRPC_INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
-/// How often the sockets change hands.
+/// Number of hand-overs of the sockets.
 fn rounds() -> usize {
     std::env::var("DEUTERON_HAND_OVERS").ok().and_then(|count| count.parse().ok()).unwrap_or(20)
 }
 
-/// A server and those that took over from it, which are no children of the test.
+/// A server and its successors, which are not children of the test.
 struct Lineage {
     first: Server,
     ids: Vec<u32>,
@@ -77,13 +77,13 @@ impl Drop for Lineage {
     }
 }
 
-/// Whether a process runs: one that has ended and was not waited for does not.
+/// Returns true if a process runs: one that has ended and was not waited for does not.
 fn is_running(id: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// Requests until told to stop, each on a connection of its own.
+/// Sends requests until told to stop, each on a connection of its own.
 fn on_new_connections(address: SocketAddr, is_over: &AtomicBool) -> (usize, Vec<String>) {
     let (mut answered, mut lost) = (0, Vec::new());
     while !is_over.load(Ordering::SeqCst) {
@@ -97,8 +97,8 @@ fn on_new_connections(address: SocketAddr, is_over: &AtomicBool) -> (usize, Vec<
     (answered, lost)
 }
 
-/// Requests on one connection as long as the server keeps it. Like every client that keeps connections it asks again on
-/// a new one where an idle one was closed before it answered anything.
+/// Requests on one connection as long as the server keeps it. Like every client that keeps connections, it asks again
+/// on a new one if an idle one was closed before it answered.
 fn on_kept_connections(address: SocketAddr, is_over: &AtomicBool) -> (usize, Vec<String>) {
     let (mut answered, mut lost) = (0, Vec::new());
     let mut kept: Option<Connection> = None;
@@ -197,7 +197,7 @@ fn no_request_is_lost_by_epoll_either() {
 #[test]
 fn requests_that_are_in_flight_end_where_they_began() {
     let folder = repository::write(Flavour::Deuteron);
-    // So long that it runs while the sockets change hands.
+    // Long enough to run while the sockets change hands.
     let path = folder.path().join("slow/config.pbtxt");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(path, text.replace("\"300\"", "\"3000\"")).unwrap();
@@ -252,7 +252,7 @@ fn a_new_server_that_does_not_start_leaves_the_old_one_as_it_was() {
 fn a_signal_that_ends_a_server_ends_the_one_that_was_to_take_over_too() {
     let folder = repository::write(Flavour::Deuteron);
     let mut lineage = Lineage::start(folder.path(), &["--shards=1"]);
-    // What is heard in this order is done in this order.
+    // The server handles the signals in the order in which they arrive.
     lineage.signal("USR2");
     let start = Instant::now();
     let started = loop {
@@ -266,7 +266,7 @@ fn a_signal_that_ends_a_server_ends_the_one_that_was_to_take_over_too() {
     };
     lineage.signal("TERM");
     assert_eq!(lineage.first.wait().code(), Some(0));
-    // It may have served by then, and drains: in the end nobody listens.
+    // The new server may have served by then, and drains: in the end no process listens.
     while is_running(started) && !lineage.first.log().contains("handed over to process") {
         assert!(start.elapsed() < Duration::from_secs(30), "{}", lineage.first.log());
         thread::sleep(Duration::from_millis(5));

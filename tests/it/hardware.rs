@@ -1,7 +1,7 @@
-//! The kernels on a GPU, over the grid that `tests/it/kernels.rs` emulates, and what they, the executor and a server reach
-//! there. `.ci/run gpu` runs it; where no driver or no device is, each test says so and passes over. `.ci/run
-//! software-gpu` runs it on the software GPU, with small shapes, so that it is known to come to its end: its figures say
-//! nothing there.
+//! The kernels on a GPU, over the grid that `tests/it/kernels.rs` emulates, and the speed of the kernels, the GPU
+//! executor and a server there. `.ci/run gpu` runs it; without a driver or a device, each test is skipped with a
+//! message. `.ci/run software-gpu` runs it on the software GPU, with small shapes, to show that it works: its figures
+//! have no meaning there.
 
 #![expect(unsafe_code, reason = "host memory is handed to the driver by its address")]
 
@@ -13,21 +13,21 @@ use crate::kernels::device::Device;
 use crate::kernels::{pointwise, reshape, topk};
 use crate::support::skipped::{is_asked_for, skip};
 
-/// How much is measured.
+/// The amount of work that is measured.
 pub struct Scale {
-    /// Whether the GPU is the software one.
+    /// True if the GPU is the software one.
     pub is_software: bool,
     /// Bytes that inputs of one shape take together: several times a cache.
     pub size: usize,
-    /// Runs behind one another that are timed as one.
+    /// Consecutive runs that are timed as one.
     pub runs: usize,
-    /// Times that this is done, of which the best counts.
+    /// Repetitions, of which the best counts.
     pub repetitions: usize,
     /// Batches of one row.
     pub rounds: usize,
     /// Requests in flight.
     pub in_flight: [usize; 2],
-    /// How long a server is measured.
+    /// Time for which a server is measured.
     pub interval_ms: usize,
 }
 
@@ -42,7 +42,7 @@ impl Scale {
         Self { is_software, size, runs: 40, repetitions: 5, rounds: 2_000, in_flight, interval_ms: 2_000 }
     }
 
-    /// What is said beside figures that say nothing.
+    /// A note beside figures without meaning.
     pub const fn note(&self) -> &'static str {
         if self.is_software { ": ON THE SOFTWARE GPU, FIGURES WITHOUT WORTH" } else { "" }
     }

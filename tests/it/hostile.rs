@@ -1,5 +1,5 @@
-//! A repository that means harm: each of its models fails alone, with a reason, and the server and the good models go
-//! on. Nothing of what lies outside is read, and nothing large is taken into memory.
+//! A malicious repository: each of its models fails alone, with a reason, and the server and the good models go on. No
+//! file outside the repository is read, and nothing large is taken into memory.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -52,7 +52,7 @@ fn resident_kib(server: &Server, what: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// The models, and a part of why each fails.
+/// The models, and a part of the reason for each failure.
 fn write(repository: &Path, outside: &Path) -> Vec<(&'static str, &'static str)> {
     fs::write(outside.join("secret"), "apple\nbanana\n").unwrap();
     fs::write(outside.join("model.onnx"), onnx::addsub()).unwrap();
@@ -73,7 +73,7 @@ fn write(repository: &Path, outside: &Path) -> Vec<(&'static str, &'static str)>
     fs::remove_dir(version_out.join("1")).unwrap();
     symlink(outside.join("1"), version_out.join("1")).unwrap();
 
-    // 8 bytes: what a model could add to its input, and so tell.
+    // 8 bytes: weights that a model could add to its input, and so tell.
     fs::write(outside.join("weights"), "apple123").unwrap();
     let absolute = outside.join("weights").display().to_string();
     for (name, place) in [("external_up", "../../../weights"), ("external_full", &absolute), ("external_link", "w")] {
@@ -109,7 +109,7 @@ fn write(repository: &Path, outside: &Path) -> Vec<(&'static str, &'static str)>
     fs::write(model(repository, "garbage", onnx_config).join("1/model.onnx"), b"\x08\x08\x3a\xff\xff\xff\xff\x0fx")
         .unwrap();
 
-    // Names that are no text, and a directory of such.
+    // Names that are not text, and a directory of such.
     fs::create_dir_all(repository.join(OsStr::from_bytes(b"bad\xff")).join("1")).unwrap();
     fs::create_dir_all(repository.join("good").join(OsStr::from_bytes(b"\xff1"))).unwrap();
     symlink(outside, repository.join("linked_out")).unwrap();
@@ -181,7 +181,7 @@ fn what_means_harm_fails_alone() {
         let entry = entries.iter().find(|entry| entry["name"] == *name).unwrap();
         let reason = entry["reason"].as_str().unwrap_or_default();
         assert!(entry["state"] == "UNAVAILABLE" && !reason.is_empty(), "{entry}");
-        // What `config.pbtxt` leads to is refused in the words of the file system.
+        // The target of `config.pbtxt` is refused in the words of the file system.
         let is_told = reason.contains(why) || (*name == "config_out" && reason.contains("config"));
         assert!(is_told, "{name}: {reason:?} does not say {why:?}");
         assert!(!reason.contains("apple"), "{name} tells what lies outside: {reason}");
@@ -194,7 +194,7 @@ fn what_means_harm_fails_alone() {
     assert!(took < Duration::from_secs(20), "{took:?}");
     assert!(resident_kib(&server, "VmHWM:") < 400 * 1024, "{} KiB", resident_kib(&server, "VmHWM:"));
 
-    // Some looks later nothing has grown, and what is put right loads.
+    // Some polls later memory has not grown, and a repaired model loads.
     let before = resident_kib(&server, "VmRSS:");
     thread::sleep(Duration::from_secs(3));
     fs::remove_file(repository.path().join("fifo_config/config.pbtxt")).unwrap();

@@ -1,6 +1,6 @@
-//! Requests that mean harm: for every operator that takes a shape, a size, an axis or an index from a request, tensors
-//! without elements and integers at their extremes. Each is answered, and the server stays up. `.ci/run hostile-requests`
-//! sends `DEUTERON_HOSTILE_REQUESTS` of them to each engine; `cargo test` sends a few hundred.
+//! Hostile requests: for every operator that takes a shape, a size, an axis or an index from a request, tensors without
+//! elements and integers at their extremes. Each is answered, and the server stays up. `.ci/run hostile-requests` sends
+//! `DEUTERON_HOSTILE_REQUESTS` of them to each engine; `cargo test` sends a few hundred.
 
 mod cases;
 
@@ -20,7 +20,7 @@ use crate::support::{http, repository};
 
 /// Requests for each engine; `DEUTERON_HOSTILE_REQUESTS` for another number.
 const REQUESTS: usize = 400;
-/// So many models are loaded and tried at the start, and some of them several times.
+/// Time limit of a start: it loads and tries many models, some of them several times.
 const START_MAX: Duration = Duration::from_secs(300);
 
 /// Pseudo-random numbers (xorshift).
@@ -43,7 +43,7 @@ const SIZES: [i64; 6] = [0, 1, 2, 3, 5, 9];
 const INTEGERS: [i64; 13] = [i64::MIN, i64::MAX, i32::MIN as i64, i32::MAX as i64, -1, 0, 1, 2, 3, 7, -2, 100, 1 << 33];
 const FLOATS: [f64; 8] = [0.0, 1.0, -1.0, 0.5, 1e30, -3e9, 1e-30, 2.0];
 
-/// One request to a case: mostly what it takes, with a size or a value or two that it may not.
+/// One request to a case: mostly valid, with a size or a value or two that are not.
 fn request(case: &Case, random: &mut Random) -> Value {
     let changed = random.below(case.inputs.len());
     let zeroed = random.below(4) == 0;
@@ -80,7 +80,7 @@ fn request(case: &Case, random: &mut Random) -> Value {
     json!({"id": format!("{}-{}", case.name, random.below(1000)), "inputs": inputs})
 }
 
-/// Serves all cases, and sends so many requests that mean harm: each has an answer, and the server stays up.
+/// Serves all cases and sends hostile requests to each: each has an answer, and the server stays up.
 fn hold(config: &str, cases: &[Case], flags: &[&str], variables: &[(&str, &Path)]) {
     let folder = Folder::new("hostile-requests");
     for case in cases {
@@ -109,7 +109,7 @@ fn hold(config: &str, cases: &[Case], flags: &[&str], variables: &[(&str, &Path)
         .iter()
         .filter(|case| http::get(server.http(), &format!("/v2/models/{}/ready", case.name)).unwrap().status == 200)
         .collect();
-    // An engine has not all operators, but most.
+    // An engine has most of the operators, but not all.
     assert!(served.len() * 2 > cases.len(), "{} of {}: {}", served.len(), cases.len(), server.log());
     let mut answers = std::collections::BTreeMap::new();
     for number in 0..count {
@@ -179,7 +179,7 @@ fn integers(name: &str, shape: &[usize], data: &[i64]) -> Value {
     json!({"name": name, "shape": shape, "datatype": "INT64", "data": data})
 }
 
-/// What a model of this operator answers to inputs that ended the server before: alone, and to usual ones afterwards.
+/// Sends a model of this operator inputs that ended the server before: alone, and with usual ones afterwards.
 fn check(name: &str, (hostile, want): (&Value, u16), usual: &Value) {
     let case = cases().into_iter().find(|case| case.name == name).unwrap();
     let Some((_folder, mut server)) = serve(&[(name, &backend(&case), case.file)], &[]) else { return };
@@ -251,7 +251,7 @@ fn without_trials_a_doubtful_model_is_served_untried() {
     let models = [("gru", &*backend(&case), case.file)];
     let Some((_folder, mut server)) = serve(&models, &["--trial-loads=off"]) else { return };
     assert_eq!(infer(&server, "gru", &json!([floats("x", &[2, 1, 3])])).0, 200);
-    // What the engine does not survive ends the server, and says so.
+    // An input that crashes the engine ends the server, and the log says so.
     let body = json!({"id": "empty", "inputs": [floats("x", &[0, 1, 3])]}).to_string();
     let _ = http::post(server.http(), "/v2/models/gru/infer", body.as_bytes());
     assert!(!server.wait().success());

@@ -45,7 +45,7 @@ impl Random {
     }
 }
 
-/// What the other implementation makes of lines.
+/// The other implementation's answer to lines.
 fn ask(environment: &Environment, mode: &str, lines: &[String]) -> Vec<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/http2/hpack_peer.py");
     let mut command = Command::new(environment.python());
@@ -66,7 +66,7 @@ fn both_implementations_read_what_the_other_writes() {
     let mut random = Random(7541);
     let messages: Vec<Fields> = (0..3_000).map(|_| random.fields()).collect();
 
-    // Theirs, read by ours; the table's size changes now and then.
+    // Lines encoded by the other implementation, decoded by ours; the table's size changes now and then.
     let mut lines = Vec::new();
     for message in &messages {
         if random.below(40) == 0 {
@@ -86,7 +86,7 @@ fn both_implementations_read_what_the_other_writes() {
         assert_eq!(got, *message, "message {index}");
     }
 
-    // Ours, read by theirs.
+    // Lines encoded by ours, decoded by the other.
     let mut encoder = Encoder::default();
     let mut lines = Vec::new();
     for message in &messages {

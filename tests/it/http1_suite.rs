@@ -1,6 +1,6 @@
-//! A suite of raw HTTP/1.1 cases by RFC 9110 and RFC 9112: what a client sends, the answers that must come, and whether
-//! the connection stays. The cases are in `http1/cases.rs`; a transport is a function that opens a stream. The case count
-//! is printed as `N/N`.
+//! A suite of raw HTTP/1.1 cases by RFC 9110 and RFC 9112: the bytes of a client, the expected answers, and the fate of
+//! the connection. The cases are in `http1/cases.rs`; a transport is a function that opens a stream. The case count is
+//! printed as `N/N`.
 
 #[path = "http1/cases.rs"]
 mod cases;
@@ -12,13 +12,13 @@ use std::time::Duration;
 use crate::support::repository::{self, Flavour};
 use crate::support::server::Server;
 
-/// How long the suite waits for an answer, and how long a connection must be silent to count as waiting.
+/// Time that the suite waits for an answer, and silence after which a connection counts as waiting.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_millis(100);
 /// Asks a connection that should still be open, and is the last on it.
 const SENTINEL: &[u8] = b"GET /v2/health/live HTTP/1.1\r\nHost: sentinel\r\nConnection: close\r\n\r\n";
 
-/// A connection of whatever transport. A read returns an error where nothing comes in the time that is set.
+/// A connection over any transport. A read returns an error if nothing comes in the set time.
 pub trait RawStream: Read + Write {
     /// Sets how long a read waits.
     fn set_wait(&mut self, wait: Duration);
@@ -43,9 +43,9 @@ pub fn plain(address: SocketAddr) -> Box<dyn RawStream> {
     Box::new(stream)
 }
 
-/// One case. `want` lists the statuses of the answers, each followed by `h` where it has no body because HEAD asked, and
-/// then what becomes of the connection: `open`, `close`, or `waits` where the request is not complete. `!` in a request
-/// sends what came so far and awaits an interim answer; `$` at its end closes the sending side.
+/// One case. `want` lists the statuses of the answers, each followed by `h` if it has no body because the method is
+/// HEAD, and then the fate of the connection: `open`, `close`, or `waits` for an incomplete request. `!` in a request
+/// sends the bytes so far and awaits an interim answer; `$` at its end closes the sending side.
 pub struct Case {
     pub clause: &'static str,
     pub name: String,
@@ -53,8 +53,8 @@ pub struct Case {
     pub want: String,
 }
 
-/// Runs all cases, each sent at once and in small pieces. The names of those that fail, with what was seen, and the number
-/// of all.
+/// Runs all cases, each sent at once and in small pieces. Returns the names of the failed ones, with the observations,
+/// and the number of all.
 pub fn run(open: &dyn Fn() -> Box<dyn RawStream>) -> (Vec<String>, usize) {
     let cases = cases::all();
     let mut failures = Vec::new();
@@ -88,7 +88,7 @@ fn attempt(mut stream: Box<dyn RawStream>, case: &Case, piece_size: usize) -> Re
             read_until(&mut *stream, &mut input, |input| input.ends_with(b"\r\n\r\n"))?;
         }
         for piece in part.chunks(piece_size) {
-            // The server may have refused it and closed already.
+            // The server may have refused the request and closed already.
             if stream.write_all(piece).and_then(|()| stream.flush()).is_err() {
                 break;
             }
@@ -144,7 +144,7 @@ fn read_until(
         match stream.read(&mut piece) {
             Ok(0) => return Ok(()),
             Ok(count) => input.extend_from_slice(&piece[..count]),
-            // Who still sends behind the last request may be reset, once it has the answers.
+            // A client that still sends behind the last request may be reset, once it has the answers.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
             Err(error) => return Err(format!("{error} after {:?}", input.escape_ascii().to_string())),
         }

@@ -23,7 +23,7 @@ use case::{Case, Seen};
 use machine::Machine;
 use peer::Socket;
 
-/// Tries all cases, a few at a time; what failed, by name.
+/// Tries all cases, a few at a time. Returns their number, and the failed ones by name.
 fn try_all(run: impl Fn(&Case) -> Seen + Sync, is_strict: bool) -> (usize, Vec<String>) {
     let cases = cases::all();
     let next = AtomicUsize::new(0);
@@ -88,7 +88,7 @@ fn the_server_passes_every_case_over_tls() {
     println!("deuteron, TLS: {count}/{count}");
 }
 
-/// Prints the score of another server. It must pass some and fail some: else the suite shows nothing.
+/// Prints the score of another server. It must pass some cases and fail some; otherwise the suite shows nothing.
 fn score(name: &str, address: SocketAddr) {
     let (count, failed) = try_all(|case| Socket::connect(address).run(case), false);
     println!("{name}: {}/{count}\n{}", count - failed.len(), failed.join("\n"));
@@ -134,7 +134,7 @@ fn who_floods_and_reads_late_is_told_why_all_the_same() {
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let mut writer = stream.try_clone().unwrap();
     writer.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
-    // Until it fails: more than a server reads of a connection that it has ended.
+    // Until a write fails: more bytes than a server reads of a connection that it has ended.
     let writing = std::thread::spawn(move || {
         let pings = frame::ping(b"12345678").repeat(1_000);
         writer.write_all(&[frame::PREFACE, &frame::settings(&[])].concat()).unwrap();
@@ -142,7 +142,7 @@ fn who_floods_and_reads_late_is_told_why_all_the_same() {
     });
     std::thread::sleep(Duration::from_millis(300));
     let mut came = Vec::new();
-    // It may end by a reset, behind all that was sent.
+    // The connection may end by a reset, behind all that was sent.
     let _ = stream.read_to_end(&mut came);
     drop(stream);
     assert!(writing.join().unwrap(), "it takes 17 MB of PING");

@@ -1,5 +1,5 @@
-//! Real clients over HTTP/2: tonic, h2load, nghttp, curl and Node, messages of any size, many streams,
-//! calls that are cancelled at any point. What is not installed is passed over, but not in CI.
+//! Real clients over HTTP/2: tonic, h2load, nghttp, curl and Node, messages of any size, many streams, calls that are
+//! cancelled at any point. Clients that are not installed are skipped, but not in CI.
 
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::support::skipped::skip_unless_ci;
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
-/// The output of a client that ends well; `None` where it is not installed.
+/// The output of a client that ends well; `None` if it is not installed.
 fn client(program: &str, arguments: &[&str]) -> Option<String> {
     let Ok(output) = Command::new(program).args(arguments).output() else {
         skip_unless_ci(&format!("{program} is not installed"));
@@ -54,7 +54,7 @@ fn messages_of_any_size_come_back_bit_for_bit() {
 fn a_message_of_a_gibibyte_comes_back_where_the_flag_allows_it() {
     let folder = repository::write(Flavour::Deuteron);
     let server = Server::deuteron(folder.path(), &["--grpc-max-message-size=1100000000"]);
-    // Bytes that stand nowhere before the tensor.
+    // Bytes that do not occur before the tensor.
     let part: Vec<u8> = (0..1 << 20).map(|index: u32| 0xf0 | (index % 13) as u8).collect();
     let size = i64::from(1_u32 << 30);
     let input = Message::new().bytes(1, "INPUT0").bytes(2, "UINT8").packed(3, &[1, size]);

@@ -1,5 +1,5 @@
-//! ONNX models whose instances run in processes of their own: they answer as in the server, and what ends, hangs or
-//! grows in such a process costs the server nothing.
+//! ONNX models whose instances run in processes of their own: they answer as in the server, and a crash, a hang or
+//! growth in such a process costs the server nothing.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::support::over::Over;
 use crate::support::server::Server;
 use crate::support::{http, onnx, repository};
 
-/// How long a process may take to end, or to start, on a busy machine.
+/// Time limit for a process to end or to start, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 /// `TensorProto.DataType`: text.
 const STRING: i64 = 8;
@@ -71,7 +71,7 @@ fn input(name: &str, datatype: &str, shape: &[usize], data: &Value) -> Value {
     json!({"name": name, "shape": shape, "datatype": datatype, "data": data})
 }
 
-/// A request to a model with one input `x` of one row, and what it answers.
+/// A request to a model with one input `x` of one row, and the expected answer.
 fn row(values: &[f64]) -> Value {
     json!({"inputs": [input("x", "FP32", &[1, values.len()], &json!(values))]})
 }
@@ -81,19 +81,19 @@ fn identity(datatype: i64) -> Vec<u8> {
     onnx.input("x", datatype, &[-1, -1]).output("y", datatype, &[-1, -1]).into_bytes()
 }
 
-/// Twice what it gets.
+/// A model that doubles its input.
 fn double() -> Vec<u8> {
     let onnx = Onnx::default().node("Add", &["x", "x"], &["y"], &[]);
     onnx.input("x", FLOAT, &[-1, -1]).output("y", FLOAT, &[-1, -1]).into_bytes()
 }
 
-/// Adds a model and the same once more, in a process.
+/// Adds a model to the server, and the same once more in a process.
 fn add_both(folder: &Path, name: &str, config: &str, file: &[u8]) {
     repository::add(folder, name, config, Some(file));
     repository::add(folder, &format!("{name}_alone"), &format!("{config}\n{}", isolated()), Some(file));
 }
 
-/// That both give the same to a request: the outputs, or the error but for the model's name.
+/// Checks that both give the same answer to a request: the outputs, or the error but for the model's name.
 fn assert_same(server: &Server, name: &str, body: &Value) {
     let alone = format!("{name}_alone");
     let ((status, mut want), (other, mut got)) = (infer(server, name, body), infer(server, &alone, body));
@@ -106,7 +106,7 @@ fn assert_same(server: &Server, name: &str, body: &Value) {
     assert_eq!((other, got), (status, want), "{name} {body}");
 }
 
-/// What both engines run.
+/// Adds the models that both engines run.
 fn add_models(folder: &Path) {
     for (name, datatype) in
         [("bool", BOOL), ("uint8", UINT8), ("int8", INT8), ("int32", INT32), ("int64", INT64), ("fp32", FLOAT)]
@@ -130,7 +130,7 @@ fn add_models(folder: &Path) {
     }
 }
 
-/// That all of [`add_models`] answer alike.
+/// Checks that all of [`add_models`] answer alike.
 fn assert_alike(server: &Server) {
     for (name, datatype, data) in [
         ("bool", "BOOL", json!([true, false, true])),
@@ -142,10 +142,10 @@ fn assert_alike(server: &Server) {
     ] {
         assert_same(server, name, &json!({"inputs": [input("x", datatype, &[1, 3], &data)]}));
         assert_same(server, name, &json!({"inputs": [input("x", datatype, &[0, 3], &json!([]))]}));
-        // A client's mistake.
+        // An error of the client.
         assert_same(server, name, &json!({"inputs": [input("x", datatype, &[3], &data)]}));
     }
-    // From one line to regions that must grow.
+    // From one line to requests whose regions must grow.
     for size in [1, 17, 5_000, 100_000, 400_000] {
         let values: Vec<f64> = (0..size).map(|index| f64::from(index) * 0.5).collect();
         assert_same(server, "double", &row(&values));
@@ -179,7 +179,7 @@ fn answers_are_those_of_the_same_model_in_the_server() {
     assert_eq!(config["parameters"]["isolation"]["string_value"], "process");
     let before = children(server.id());
     assert!(!before.is_empty());
-    // Weights in another file must be those that were checked, or the process is not started again.
+    // Weights in another file must be those that were checked; otherwise the process is not started again.
     fs::write(folder.path().join("external_alone/1/weights.data"), [0; 8]).unwrap();
     before.iter().for_each(|id| signal(*id, "KILL"));
     let x = json!({"inputs": [input("x", "FP32", &[2], &json!([1, 2]))]});
@@ -289,7 +289,7 @@ fn a_process_that_ends_while_nothing_runs_is_replaced_before_the_next_request() 
     signal(process, "KILL");
     until("the next process", || children(server.id()).iter().any(|id| *id != process) && is_ready(&server, "m"));
     assert_eq!(infer(&server, "m", &row(&[1.0])).0, 200);
-    // The server's process is killed: none of its own stays.
+    // The server's process is killed: none of its child processes stays.
     let left = children(server.id());
     server.signal("KILL");
     until("the end of the processes", || !left.iter().any(|id| is_alive(*id)));
@@ -366,7 +366,7 @@ fn memory_stays_bounded_over_many_sizes_and_a_batch_beyond_the_bound_is_refused(
             assert!(status == 200 && size > count * 4, "{megabytes} MiB: {status}");
         }
     }
-    // Two regions of 16 MiB stay, and what the last small batch used.
+    // Two regions of 16 MiB stay, and the memory of the last small batch.
     let [process] = children(server.id())[..] else { panic!("one process") };
     let (ours, its) = (shared_memory(server.id()), shared_memory(process));
     assert!(ours < 40 * 1024 && its < 40 * 1024, "{ours} KiB, {its} KiB");
@@ -433,6 +433,6 @@ fn the_configuration_shows_it_and_the_command_of_the_processes_is_not_in_the_hel
     let (is_well, text) = run(&["config", "show", &path, "--onnx-engine=embedded"]);
     assert!(is_well && text.contains("key: \"isolation\"") && text.contains("string_value: \"process\""), "{text}");
     assert!(!run(&["--help"]).1.contains("run-engine"));
-    // Without a server it has nothing to do.
+    // Without a server the program refuses to run.
     assert!(!run(&["run-engine"]).0);
 }

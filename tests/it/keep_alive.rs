@@ -1,4 +1,4 @@
-//! gRPC's keep-alive and the age of connections, with grpcio's channel arguments. What is checked is in
+//! gRPC's keep-alive and the age of connections, with grpcio's channel arguments. The checks are in
 //! `tests/python/keep_alive.py`; the timelines are in `connection::http2::keep_alive`.
 
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! The kernels without a GPU. Their PTX is held to the table of launches; it is what the CUDA compiler makes of
-//! `kernels/*.cu`, and assembles for every GPU; and the same source, run on the host a block at a time, does what the
-//! CPU twins do. On a GPU `.ci/run gpu` does the last.
+//! The kernels without a GPU. Their PTX is held to the table of launches; it is the CUDA compiler's output for
+//! `kernels/*.cu`, and assembles for every GPU; and the same source, run on the host a block at a time, agrees with the
+//! CPU twins. On a GPU `.ci/run gpu` checks the last.
 
 pub mod case;
 mod compiler;

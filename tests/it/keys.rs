@@ -1,5 +1,5 @@
-//! API keys on the server as a process: who may do what over every protocol, path and method; bounds that hold exactly over
-//! all shards; a file that changes while clients are connected; and clients of other people with keys.
+//! API keys on the server as a process: permissions over every protocol, path and method; bounds that hold exactly over
+//! all shards; a file that changes while clients are connected; and third-party clients with keys.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,7 @@ use crate::support::skipped::skip_unless_ci;
 use crate::tls::files::{Files, KeyKind, replace};
 use deuteron::protocol::keys::KeyDigest;
 
-/// A key for each class, and one that nobody has.
+/// A key for each class, and one that does not exist.
 const KEYS: [(&str, &str); 4] =
     [("infer", "s3cret-infer"), ("read", "s3cret-read"), ("metrics", "s3cret-metrics"), ("admin", "s3cret-admin")];
 const WRONG: &str = "s3cret-wrong";
@@ -70,12 +70,12 @@ fn server(file: &KeyFile, flags: &[&str]) -> (Folder, Server) {
     (folder, server)
 }
 
-/// The classes that open something; none where it needs no key.
+/// The classes that open the endpoint; `None` if it needs no key.
 fn openers(class: Option<&'static str>) -> Option<Vec<&'static str>> {
     class.map(|class| if class == "metrics" { vec!["metrics", "read"] } else { vec![class] })
 }
 
-/// The class that a category asks for; of the index and of lists, which only show, it is another.
+/// The class that a category asks for; the index and lists only show, and ask for another.
 fn class_of(category: &str, only_shows: bool) -> Option<&'static str> {
     match category {
         "health" => None,
@@ -89,8 +89,8 @@ fn class_of(category: &str, only_shows: bool) -> Option<&'static str> {
 /// A name and its value.
 type HeaderField = (&'static str, String);
 
-/// What a client sends to say who it is, in each of the forms, and the class of its key: none without one, `wrong` for one
-/// that nobody has.
+/// A client's credentials in each of the forms, and the class of its key: `None` without a key, `wrong` for an unknown
+/// one.
 fn callers() -> Vec<(Option<&'static str>, Vec<HeaderField>)> {
     let mut callers = vec![(None, vec![]), (None, vec![("authorization", "Basic eDp5".to_owned())])];
     for (class, key) in KEYS.into_iter().chain([("wrong", WRONG)]) {
@@ -100,7 +100,7 @@ fn callers() -> Vec<(Option<&'static str>, Vec<HeaderField>)> {
     callers
 }
 
-/// What a refusal says; nothing where the caller is let in.
+/// The expected refusal; `None` if the caller is let in.
 fn refusal(class: Option<&'static str>, caller: Option<&str>) -> Option<(u16, String)> {
     let openers = openers(class)?;
     let class = class.unwrap_or_default();
@@ -115,7 +115,7 @@ fn refusal(class: Option<&'static str>, caller: Option<&str>) -> Option<(u16, St
     }
 }
 
-/// Compares an answer with what is expected; the difference, if any.
+/// Compares an answer with the expected one. Returns the difference, if any.
 fn difference(
     what: &str,
     (status, body, challenge): (u16, &[u8], Option<&str>),
@@ -216,7 +216,7 @@ fn every_alias_of_a_hosting_service_asks_for_a_key_too() {
                 || path.starts_with("/models") && category == &"model-repository" && method == "GET";
             let class = if *redirect == "metrics" { Some("metrics") } else { class_of(category, only_shows) };
             for (index, (caller, fields)) in callers().into_iter().enumerate() {
-                // Half of them each time: the other form of a key was tried by the method before.
+                // Half of the callers each time: the method before tried the other form of a key.
                 if (index + method.len()) % 2 == 0 {
                     continue;
                 }
@@ -279,7 +279,7 @@ fn slow_message() -> Vec<u8> {
     Message::new().bytes(1, "slow").bytes(3, "r").message(5, input).bytes(7, 1_f32.to_le_bytes()).into_bytes()
 }
 
-/// What everybody may see, so that tests can.
+/// Opens the metrics to every client, so that tests can read them.
 const OPEN_METRICS: &str = "[anonymous]\nclasses = ['metrics']\n";
 
 #[test]
@@ -352,7 +352,7 @@ fn a_client_gets_its_burst_and_then_its_rate_on_all_shards_together() {
         let threads: Vec<_> = addresses.map(|address| scope.spawn(move || ask(address))).into_iter().collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
-    // The first four, and one for each 50 ms since: no more, and on a machine that is not stopped hardly fewer.
+    // The first four, then at most one for each 50 ms since; hardly fewer unless the machine stalls.
     let most = 4 + u32::try_from(start.elapsed().as_millis() / 50).unwrap() + 1;
     assert!(admitted <= most && admitted >= 4 + 10, "{admitted} of {most}");
     let name = "deuteron_api_key_requests_total{key=\"a\"}";
@@ -366,7 +366,7 @@ fn message() -> Vec<u8> {
     Message::new().bytes(1, "identity_uint8").bytes(3, "r").message(5, input).bytes(7, [1, 2, 3]).into_bytes()
 }
 
-/// Whether a response of a stream is an error, and says this.
+/// Returns true if a response of a stream is an error that contains this text.
 fn says(response: &[u8], text: &str) -> bool {
     String::from_utf8_lossy(response).contains(text)
 }
@@ -400,7 +400,7 @@ fn each_request_of_a_stream_counts_and_a_key_that_is_gone_ends_it() {
     assert_eq!((end.code(), end.message()), (tonic::Code::Unauthenticated, "the API key is not known"));
 }
 
-/// Has the file read again, and waits until the log says the outcome for this time.
+/// Has the file read again, and waits until the log shows the outcome of this reload.
 fn reload(server: &Server, times: usize) {
     server.signal("HUP");
     let start = Instant::now();
@@ -408,7 +408,7 @@ fn reload(server: &Server, times: usize) {
         assert!(start.elapsed() < Duration::from_secs(20), "{}", server.log());
         thread::sleep(Duration::from_millis(20));
     }
-    // The shards take it up in their next turn.
+    // The shards apply it in their next turn.
     thread::sleep(Duration::from_millis(50));
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::python::Environment;
 use crate::support::skipped::skip_unless_ci;
 
-/// Lines that the program prints for what holds.
+/// Number of lines that the program prints, one for each check that holds.
 const CHECKS: usize = 24;
 
 /// It takes 15 to 30.
@@ -18,7 +18,7 @@ fn the_yaml_is_what_kubernetes_and_kserve_expect_and_its_containers_keep_the_con
     if Command::new("promtool").arg("--version").output().is_err() {
         return skip_unless_ci("no promtool");
     }
-    // Who is not root may be so within namespaces of their own.
+    // A user without root is root within namespaces of its own.
     let mapped: &[_] = if rustix::process::geteuid().is_root() { &[] } else { &["--map-root-user"] };
     let tried = Command::new("unshare").args(["--net", "--mount"]).args(mapped).args(["--", "true"]).output();
     if !tried.is_ok_and(|output| output.status.success()) {

@@ -1,5 +1,5 @@
-//! Bodies of megabytes in JSON, and messages of megabytes in typed contents: other threads than the shard's read and write
-//! them, so that the shard's other clients wait for none of it; and the memory of a burst goes back to the system.
+//! Bodies of megabytes in JSON, and messages of megabytes in typed contents: other threads than the shard's read and
+//! write them, so that the shard's other clients do not wait for it; and the memory of a burst goes back to the system.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ const PATH: &str = "/v2/models/identity_fp32/infer";
 const HELD: &str = "deuteron_receive_memory_bytes";
 const COLUMNS: usize = 3_000_000;
 
-/// A request of so many elements of four characters; every value says its place.
+/// A request of `count` elements of four characters; every value says its place.
 fn body(count: usize) -> String {
     let mut text =
         format!(r#"{{"id":"large","inputs":[{{"name":"INPUT0","shape":[1,{count}],"datatype":"FP32","data":["#);
@@ -37,7 +37,7 @@ fn wait(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// The longest that a client waits who asks for little every few milliseconds, while `busy` goes on.
+/// The longest wait of a client that sends a small request every few milliseconds, while `busy` goes on.
 fn longest_wait(server: &Server, busy: impl FnOnce() + Send) -> (Duration, u32) {
     let is_over = AtomicBool::new(false);
     let small = br#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[1]}]}"#;
@@ -76,7 +76,7 @@ fn a_large_tensor_in_json_is_answered_whole_while_the_shard_serves_others() {
         let mut values = data.split(',').map(|value| value.parse::<f32>().unwrap());
         assert!((0..COLUMNS).all(|index| values.next() == Some((index % 900 + 100) as f32)) && values.next().is_none());
     });
-    // Reading and writing it takes most of the time, of which a client that came in between would have waited the half.
+    // Reading and writing the body takes most of the time; a client in between would otherwise wait for half of it.
     assert!(longest < took / 4, "waited {longest:?} of {took:?}, {count} requests");
     assert_eq!(metric(server.metrics(), HELD), 0, "nothing of it is held");
 }
@@ -95,7 +95,7 @@ fn a_fault_in_a_large_body_is_told_as_in_a_small_one() {
         (large.replacen("\"data\":[100,", "\"data\":[\"100\",", 1), 400, "attempt to access JSON non-number as double"),
         (large.replacen("INPUT0", "INPUT9", 1), 400, "INPUT9"),
         (large[..large.len() - 1].to_owned(), 400, "failed to parse the request JSON buffer"),
-        // Its elements take as much memory again as its text, and a little more.
+        // Its elements take a little more memory than its text.
         (body(1_200_000), 413, "--receive-memory-bytes-max"),
     ] {
         let (have, text) = ask(PATH, &body);
@@ -120,7 +120,7 @@ fn typed(id: &str, count: usize) -> Vec<u8> {
     Message::new().bytes(1, "identity_int64").bytes(3, id).message(5, input).into_bytes()
 }
 
-/// Whether an answer ends with those values.
+/// Returns true if an answer ends with those values.
 fn holds(answer: &[u8], count: usize) -> bool {
     let raw = &answer[answer.len() - 8 * count..];
     let values = raw.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));

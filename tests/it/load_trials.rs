@@ -23,8 +23,7 @@ fn load(server: &Server, model: &str) -> (u16, String) {
     (answer.status, String::from_utf8(answer.body).unwrap())
 }
 
-/// A repository with a model that the embedded engine adds with, and one for the library that is taken for ONNX
-/// Runtime.
+/// A repository with a model that the embedded engine adds with, and one for the stand-in of ONNX Runtime.
 fn two_models() -> Folder {
     let folder = Folder::new("load-trials");
     let embedded = parameters(&[("engine", "embedded")]);
@@ -87,7 +86,7 @@ fn a_load_that_never_ends_is_given_up_and_keeps_no_other_waiting() {
         assert!(text.contains(want), "{text}");
     });
     assert_eq!(children(&server), 0);
-    // One that is still tried ends with the server.
+    // A model that is still tried ends with the server.
     thread::scope(|scope| {
         let last = scope.spawn(|| http::post(server.http(), "/v2/repository/models/bad/load", b""));
         while children(&server) == 0 {
@@ -177,7 +176,7 @@ fn put_varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// The fields of a message; none where the bytes are none.
+/// The fields of a message; `None` if the bytes are not a message.
 fn fields(mut bytes: &[u8]) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
@@ -224,7 +223,7 @@ fn encode(fields: &[Field]) -> Vec<u8> {
     out
 }
 
-/// Operators, and names that graphs have: what a text may become.
+/// Operators, and names that graphs have: replacements for a text.
 const WORDS: [&str; 24] = [
     "Add",
     "Sub",

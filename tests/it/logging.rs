@@ -1,5 +1,5 @@
-//! The log on the server as a process: its forms, its file, what clients may change of it, the access log; and that a
-//! log which nobody reads, or which cannot be written, stops nothing.
+//! The log on the server as a process: its forms, its file, its settings that clients may change, the access log; and
+//! that an unread or unwritable log stops nothing.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -44,7 +44,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until so many lines of a log have a word, and returns them.
+/// Waits until `count` lines of a log contain a word, and returns them.
 fn lines_with(log: &Path, word: &str, count: usize) -> Vec<String> {
     let lines = || {
         let text = fs::read_to_string(log).unwrap_or_default();
@@ -56,7 +56,7 @@ fn lines_with(log: &Path, word: &str, count: usize) -> Vec<String> {
     lines()
 }
 
-/// A repository of one model that is nothing to load.
+/// A repository of one trivial model.
 fn one_model() -> Folder {
     let folder = Folder::new("one");
     repository::add(folder.path(), "square", repository::SQUARE, None);
@@ -218,7 +218,7 @@ fn the_access_log_has_a_line_for_every_request_of_every_protocol() {
     connection.send(&leaver).unwrap();
     wait_until("it runs", || metric(server.metrics(), "deuteron_requests_in_flight") == 1);
     drop(connection);
-    // One line each: what is said of it.
+    // One line each: its words.
     for (id, count, words) in [
         (
             "over http",
@@ -295,7 +295,7 @@ fn a_log_file_is_appended_to_and_opened_again_on_sighup() {
     http::get(server.http(), "/v2/three").unwrap();
     lines_with(&log, "/v2/three", 1);
     assert!(!fs::read_to_string(&old).unwrap().contains("/v2/three"));
-    // A file that cannot be opened any more leaves the log where it is.
+    // If the file can no longer be opened, the log stays where it is.
     fs::remove_file(&log).unwrap();
     fs::create_dir(&log).unwrap();
     server.signal("HUP");
@@ -322,7 +322,7 @@ fn a_full_disk_stops_nothing_and_is_counted() {
     assert!(server.stop().success());
 }
 
-/// A server whose outputs are ours to treat badly.
+/// A server with outputs that the test controls.
 struct Unread {
     child: Child,
     ports: Ports,
@@ -341,7 +341,7 @@ impl Unread {
         ([127, 0, 0, 1], self.ports.http).into()
     }
 
-    /// SIGTERM, and whether it ended well.
+    /// Sends SIGTERM. Returns true if it ended well.
     fn stop(&mut self) -> bool {
         Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
         let mut status = None;
@@ -360,7 +360,7 @@ impl Drop for Unread {
     }
 }
 
-/// Sends so many inferences on one connection.
+/// Sends `count` inferences on one connection.
 fn infer_often(server: &Unread, count: usize) {
     let request = http::request("POST", INFER, &[], &body(&"i".repeat(200)));
     let mut connection = http::Connection::open(server.http()).unwrap();
@@ -399,7 +399,7 @@ fn a_queue_that_is_full_drops_lines_counts_them_and_says_so_when_somebody_reads(
     let mut command = Server::command(folder.path(), &["--log-verbose=1"], ports);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut server = Unread::start(command, ports);
-    // Each has a line as long, and the queue is full of 12 MiB of these.
+    // Each has a line of that length, and the queue is full with 12 MiB of them.
     let request = http::request("GET", &format!("/v2/{}", "x".repeat(PATH_SIZE)), &[], b"");
     let mut connection = http::Connection::open(server.http()).unwrap();
     for _ in 0..REQUESTS {

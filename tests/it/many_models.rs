@@ -1,5 +1,5 @@
-//! More models than memory holds (`--model-cache-bytes-max`): they are loaded when they are asked for, by whatever protocol,
-//! and the least recently used leave.
+//! More models than memory holds (`--model-cache-bytes-max`): they are loaded on demand, over any protocol, and the
+//! least recently used leave.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -25,10 +25,10 @@ use crate::support::{http, onnx, repository};
 const ROWS: usize = 64 * 1024;
 /// Its file is somewhat larger than its table.
 const FILE_SIZE: usize = ROWS * 4 + 1024;
-/// Different tables, of which each model has one.
+/// Number of different tables; each model has one of them.
 const TABLES: usize = 10;
 
-/// A repository of so many models that look a row up: that of row 3 is 3 + 1,000 × the model's table.
+/// A repository of `count` models that look a row up: that of row 3 is 3 + 1,000 × the model's table.
 fn models(name: &str, count: usize) -> Folder {
     let folder = Folder::new(&format!("many-{name}"));
     for index in 0..count {
@@ -57,7 +57,7 @@ fn want(index: usize) -> f64 {
     3.0 + 1_000.0 * (index % TABLES) as f64
 }
 
-/// Room for so many of them.
+/// The flag for a cache with room for `count` models.
 fn room(count: usize) -> String {
     format!("--model-cache-bytes-max={}", count * (FILE_SIZE + 256 * 1024))
 }
@@ -93,7 +93,7 @@ fn two_thousand_models_of_which_forty_are_hot_are_served_in_the_memory_of_fifty(
     let mut resident = Vec::new();
     for round in 0..20 {
         (0..HOT).for_each(|index| gives(&server, index));
-        // Spread over the repository.
+        // Spread over the repository, so that they are cold.
         (0..5).for_each(|cold| gives(&server, HOT + (5 * round + cold) * 19));
         let size = metric(server.metrics(), "deuteron_model_cache_bytes");
         assert!(size <= limit, "{size} of {limit} bytes");
@@ -101,7 +101,8 @@ fn two_thousand_models_of_which_forty_are_hot_are_served_in_the_memory_of_fifty(
     }
     let again: Vec<_> = (0..HOT).filter(|index| loads(&server, &model(*index), "success") != 1).collect();
     assert_eq!(again, [0_usize; 0], "hot models stay");
-    // 50 models of 0.5 MB and a few that are on their way out: what one program of a few models has, and little more.
+    // 50 models of 0.5 MB and a few that are on their way out: the memory of one program with a few models, and little
+    // more.
     let (first, last) = (resident[1], *resident.last().unwrap());
     assert!(last < first + 60 * 1024 * 1024, "{resident:?}");
     let waited = metric(server.metrics(), "deuteron_model_waits_total");
@@ -190,7 +191,7 @@ fn what_is_no_model_is_not_found_and_a_model_that_comes_later_is() {
         assert!(Instant::now() < until, "{}", server.log());
         thread::sleep(Duration::from_millis(100));
     }
-    // A version that there is not, of a model that serves.
+    // A missing version of a model that serves.
     gives(&server, 0);
     let answer = http::post(server.http(), "/v2/models/m0000/versions/7/infer", b"{}").unwrap();
     assert_eq!(answer.status, 404);
@@ -381,7 +382,7 @@ fn behind_a_balancer_each_model_is_on_one_server() {
         "each was loaded once, by REST and gRPC together, but for some that spilled: {counts:?}"
     );
     assert!(counts.iter().all(|count| *count >= 5), "{counts:?}");
-    // One server less: its models go to the others, and those of the others stay where they are.
+    // One server less: its models go to the others, and the others keep theirs.
     let at = |server: &Server| -> Vec<bool> { (0..COUNT).map(|index| is_loaded(server, &model(index))).collect() };
     let before = [at(&servers[1]), at(&servers[2])];
     drop(servers.remove(0));
@@ -397,6 +398,6 @@ fn behind_a_balancer_each_model_is_on_one_server() {
             spilled += usize::from(before != after);
         }
     }
-    // What is hashed to a server that is busy in that moment goes to the next (`hash-balance-factor`).
+    // A model whose server is busy at that moment goes to the next one (`hash-balance-factor`).
     assert!(spilled <= COUNT / 8, "{spilled} models are on two servers");
 }

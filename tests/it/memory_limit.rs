@@ -1,6 +1,6 @@
-//! The memory of the process (`--memory-limit`): what is given up as it fills, step by step, that each step is counted
-//! and told, that it ends when there is room again, and that the process keeps to its limit under abuse of many kinds
-//! at a time while a client that comes again is answered.
+//! The memory of the process (`--memory-limit`): the losses as it fills, step by step; each step is counted and
+//! reported, and ends when there is room again. The process keeps to its limit under many kinds of abuse at once, and a
+//! client that comes again is answered.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -32,12 +32,12 @@ const BODY: &[u8] = br#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP
 /// The preface, SETTINGS without a setting, and an acknowledgement.
 const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0";
 
-/// A server that may have so many bytes beyond what it has when nothing is asked, most of them for requests that come in.
+/// A server that may use `room` bytes more than an idle one, most of them for requests that come in.
 fn server_with(room: usize, flags: &[&str]) -> (Folder, Server, usize) {
     server_of(repository::write(Flavour::Deuteron), room, flags)
 }
 
-/// The same for a repository of one's own.
+/// The same for a given repository.
 fn server_of(folder: Folder, room: usize, flags: &[&str]) -> (Folder, Server, usize) {
     static IDLE: OnceLock<usize> = OnceLock::new();
     let idle = *IDLE.get_or_init(|| {
@@ -73,7 +73,7 @@ fn losses(server: &Server, what: &str) -> u64 {
     metric(server.metrics(), &format!("deuteron_memory_losses_total{{what=\"{what}\"}}"))
 }
 
-/// Sends so many bytes of a body, and no end. Whether they were taken.
+/// Sends `size` bytes of an unfinished body. Returns `None` if the server did not take them.
 fn hold(address: SocketAddr, size: usize) -> Option<TcpStream> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_write_timeout(Some(Duration::from_millis(500))).ok()?;
@@ -83,7 +83,7 @@ fn hold(address: SocketAddr, size: usize) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// Opens connections that hold bodies until the step is there.
+/// Opens connections that hold bodies until the step is reached.
 fn fill(server: &Server, wanted: u64, held: &mut Vec<TcpStream>) {
     let start = Instant::now();
     while step(server) < wanted {
@@ -93,7 +93,7 @@ fn fill(server: &Server, wanted: u64, held: &mut Vec<TcpStream>) {
             used(server)
         );
         held.extend(hold(server.http(), MIB / 2));
-        // Until it was looked at.
+        // Until the server has checked its memory.
         thread::sleep(Duration::from_millis(25));
     }
 }
@@ -107,7 +107,7 @@ fn message() -> Vec<u8> {
     Message::new().bytes(1, "identity_fp32").message(5, input).bytes(7, [0; 4]).into_bytes()
 }
 
-/// All that comes until the end, of a peer that ends the connection soon.
+/// All bytes until the end, of a peer that ends the connection soon.
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let mut rest = Vec::new();
@@ -115,7 +115,7 @@ fn rest(stream: &mut TcpStream) -> Vec<u8> {
     rest
 }
 
-/// Whether there is a frame of this type among them.
+/// Returns true if there is a frame of this type among them.
 fn has_frame(bytes: &[u8], wanted: u8) -> bool {
     let mut left = bytes;
     while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = left {
@@ -136,7 +136,7 @@ fn cached_answers_go_before_any_request_is_refused() {
     repository::add(folder.path(), "kept", config, None);
     let (_folder, server, _) = server_of(folder, 96 * MIB, &["--cache-config=local,size=1000000000"]);
     let raw = [("Inference-Header-Content-Length", "0")];
-    // Twice the room, in steps that the server can see coming, on a busy machine too.
+    // Twice the room, in increments that the server can notice in time, on a busy machine too.
     for number in 0..3_000_u32 {
         if number % 32 == 0 {
             thread::sleep(Duration::from_millis(30));
@@ -165,7 +165,7 @@ fn first_keep_alive_ends_then_new_connections_get_no_inference_and_both_come_bac
 
     let mut held = Vec::new();
     fill(&server, 1, &mut held);
-    // Those that are idle close, and others with their answer.
+    // Idle connections close, others with their answer.
     assert!(idle.is_closed());
     assert!(has_frame(&rest(&mut of_http2), 7), "a client of HTTP/2 gets GOAWAY");
     let mut new = Connection::open(server.http()).unwrap();
@@ -206,7 +206,7 @@ fn large_request(size: usize) -> Vec<u8> {
     http::infer_request("identity_int8", &head, &vec![0x9c; size])
 }
 
-/// Connects with a small receive buffer, so that the kernel takes little of an answer that nobody reads.
+/// Connects with a small receive buffer, so that the kernel takes little of an unread answer.
 fn connect_small(address: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
@@ -217,7 +217,7 @@ fn connect_small(address: SocketAddr) -> TcpStream {
 #[test]
 fn at_last_new_requests_are_refused_and_the_connections_that_hold_the_most_are_closed() {
     let (_folder, server, limit) = server_with(64 * MIB, &["--http-write-timeout=60", "--http-idle-timeout=60"]);
-    // They are connected before new connections get no inference.
+    // They connect before new connections are refused inferences.
     let request = http::request("POST", PATH, &[], BODY);
     let (first, second) = request.split_at(request.len() - 1);
     let mut late: Vec<_> = (0..40).map(|_| Connection::open(server.http()).unwrap()).collect();
@@ -231,7 +231,7 @@ fn at_last_new_requests_are_refused_and_the_connections_that_hold_the_most_are_c
         }
     });
     waits_until("they are here", || metric(server.metrics(), "deuteron_receive_memory_bytes") >= (2 * 6 * MIB) as u64);
-    // Unfinished bodies up to the second step: from there the answers, which no bound counts, pass the last.
+    // Unfinished bodies up to the second step: from there the answers, which are not bounded, pass the last.
     let mut held = Vec::new();
     fill(&server, 2, &mut held);
     thread::scope(|scope| {
@@ -254,7 +254,7 @@ fn at_last_new_requests_are_refused_and_the_connections_that_hold_the_most_are_c
         assert!(metric(server.metrics(), &name) >= 1, "{step}");
     }
     assert!(losses(&server, "request") >= 1);
-    // A reset, so that the kernel does not keep what is not read.
+    // A reset, so that the kernel drops the unread bytes.
     waits_until("it is below the limit", || used(&server) < limit);
     assert_eq!(http::get(server.http(), LIVE).unwrap().status, 200);
     drop((heavy, late, held));
@@ -285,7 +285,7 @@ fn of_a_connection_with_streams_only_the_heaviest_stream_is_reset() {
     let path = literal(":path", "/v2/models/identity_int8/infer");
     let length = literal("inference-header-content-length", length);
     let block = [&b"\x83\x86\x41\x01a"[..], &path, &length].concat();
-    // Answers of 5 MB, of which the client never allows more than 64 KiB.
+    // Answers of 5 MB, with a window of 64 KiB.
     let of_stream = |stream: u32| {
         let parts: Vec<_> = body.chunks(16_000).collect();
         let last = parts.len() - 1;
@@ -326,7 +326,7 @@ fn a_model_whose_file_alone_does_not_fit_is_not_loaded() {
         server_with(64 * MIB, &["--model-control-mode=explicit", "--load-model=identity_fp32"]);
     repository::add(folder.path(), "large", "platform: 'onnxruntime_onnx'", Some(b""));
     let file = File::options().write(true).open(folder.path().join("large/1/model.onnx")).unwrap();
-    // Not a byte of it is on the disk.
+    // It takes no space on the disk.
     file.set_len(80 << 20).unwrap();
     let answer = http::post(server.http(), "/v2/repository/models/large/load", b"").unwrap();
     let text = String::from_utf8_lossy(&answer.body).into_owned();
@@ -342,16 +342,16 @@ fn a_model_whose_file_alone_does_not_fit_is_not_loaded() {
 
 #[test]
 fn under_abuse_of_many_kinds_the_process_keeps_to_its_limit_and_a_client_that_comes_again_is_answered() {
-    /// What is made between two looks, which no step of so small a limit can hold back: the nodes of a JSON document (16 MiB
-    /// at most), an answer in JSON with the buffer that it outgrew, and what both have freed. 16 to 34 MB were seen on a
-    /// busy machine; without the limit it is hundreds.
+    /// Memory taken between two checks, which no step of such a small limit can hold back: the nodes of a JSON document
+    /// (16 MiB at most), an answer in JSON with the buffer that it outgrew, and the freed memory of both. 16 to 34 MB
+    /// were seen on a busy machine; without the limit it is hundreds.
     const MARGIN: usize = 64 * MIB;
     let (_folder, server, limit) = server_with(64 * MIB, &["--http-write-timeout=60", "--http-body-timeout=60"]);
     let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     let start = Instant::now();
     let most = thread::scope(|scope| {
         let _over = Over(&is_over);
-        // Bodies that do not end, answers that nobody reads, large JSON, and connections that say nothing.
+        // Bodies that do not end, answers that are never read, large JSON, and silent connections.
         for kind in 0..4 {
             let (server, is_over) = (&server, &is_over);
             scope.spawn(move || {
@@ -403,7 +403,7 @@ fn under_abuse_of_many_kinds_the_process_keeps_to_its_limit_and_a_client_that_co
     waits_until("the memory is back", || resident(&server) < limit - 40 * MIB);
 }
 
-/// Bytes that the process has which the kernel cannot take back.
+/// Memory of the process that the kernel cannot reclaim.
 fn resident(server: &Server) -> usize {
     let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
     let lines = status.lines().filter(|line| line.starts_with("RssAnon:") || line.starts_with("RssShmem:"));

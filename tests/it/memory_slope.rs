@@ -1,5 +1,5 @@
-//! Whether the server keeps memory of what it has answered: how its memory grows over a million requests of three kinds,
-//! after a warm-up. `.ci/run slope` runs it; a plain `cargo test` sends none.
+//! Growth of the server's memory over a million requests of three kinds, after a warm-up: it must keep nothing of
+//! answered requests. `.ci/run slope` runs it; a plain `cargo test` sends none.
 
 use std::env;
 use std::fs;
@@ -12,14 +12,14 @@ use crate::support::repository::{self, Flavour};
 use crate::support::server::Server;
 use crate::support::skipped::skip;
 
-/// Requests that it is told by, where they are not counted by another number.
+/// The variable that sets the number of requests.
 const VARIABLE: &str = "DEUTERON_SLOPE_REQUESTS";
-/// Looks at the memory, each after as many requests of each kind.
+/// Number of looks at the memory, each after the same number of requests of each kind.
 const LOOKS: u64 = 20;
 /// Bytes that a million requests may leave behind.
 const SLOPE_MAX: f64 = 1024.0 * 1024.0;
 
-/// Sends so many requests of each kind.
+/// Sends `count` requests of each kind.
 fn send(server: &Server, count: u64) {
     let kinds: [(SocketAddr, &[&str]); 3] =
         [(server.http(), &["--json"]), (server.http(), &["--binary"]), (server.grpc(), &["-i", "grpc"])];
@@ -32,7 +32,7 @@ fn send(server: &Server, count: u64) {
     }
 }
 
-/// Bytes that the process has which the kernel cannot take back, once free pages are back.
+/// Memory of the process that the kernel cannot reclaim, once free pages are back.
 fn resident(server: &Server) -> f64 {
     thread::sleep(Duration::from_secs(5));
     let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
@@ -40,7 +40,7 @@ fn resident(server: &Server) -> f64 {
     line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() * 1024.0
 }
 
-/// The slope of the line through these points that is nearest to them, by least squares.
+/// The slope of the best line through these points, by least squares.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;

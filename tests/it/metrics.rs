@@ -1,4 +1,4 @@
-//! `/metrics` on the server as a process: beside what tritonserver 2.51 shows, as Prometheus reads it, and by the flags.
+//! `/metrics` on the server as a process: beside that of tritonserver 2.51, as Prometheus reads it, and by the flags.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -106,7 +106,7 @@ fn check_format(page: &str) {
     }
 }
 
-/// Why a family, or series, of Triton's are others here.
+/// Reasons for families, or series, that differ from Triton's here.
 const DIFFERENCES: [(&str, &str); 1] = [(
     "nv_inference_request_summary_us",
     "tritonserver 2.51 leaves models with a response cache out; its help says that it has them",
@@ -120,7 +120,7 @@ fn families_have_the_names_labels_and_texts_of_tritonserver() {
     let server = server(&folder, &["--cache-config=local,size=1048576", &flags[0], &flags[1]]);
     ["ident", "cached", "cached", "ens", "ens"].iter().for_each(|model| infer(&server, model));
     infer_decoupled(&server);
-    // CPUs are looked at by another thread.
+    // Another thread samples the CPUs.
     let start = Instant::now();
     while !page(&server).contains("nv_cpu_utilization") && start.elapsed() < Duration::from_secs(10) {
         std::thread::sleep(Duration::from_millis(20));
@@ -139,7 +139,7 @@ fn families_have_the_names_labels_and_texts_of_tritonserver() {
             assert!(own_series.is_superset(&series) && *own_series != series, "{name} is no difference any more");
         }
     }
-    // As Triton counts a hit: a success that is no inference.
+    // Triton counts a hit as a success that is not an inference.
     for model in ["cached", "ens"] {
         let of = |name: &str| value(&page, &format!("{name}{{model=\"{model}\",version=\"1\"}}"));
         let names =
@@ -271,7 +271,7 @@ const LOAD_TRAILER: &str = "endpoint-load-metrics-bin";
 fn who_asks_is_told_the_load() {
     let folder = Folder::new("metrics-load");
     let server = server(&folder, &["--metrics-interval-ms=50"]);
-    // The first to ask has the load looked at.
+    // The first to ask starts the sampling.
     let start = Instant::now();
     let text = loop {
         let answer = infer_asking(&server, Some("text"));
@@ -356,7 +356,7 @@ fn the_load_is_that_of_the_busiest_group_while_it_runs() {
     let body = json!({ "inputs": [input] }).to_string();
     std::thread::scope(|scope| {
         let running = scope.spawn(|| http::post(server.http(), "/v2/models/slow/infer", body.as_bytes()).unwrap());
-        // One run that has not ended, on the only instance that is given work.
+        // A run in progress, on the only instance that gets work.
         let full = until_reported(|| {
             let report = infer_asking(&server, Some("json")).header(LOAD)?.to_owned();
             let value: Value = serde_json::from_str(report.strip_prefix("JSON ").unwrap()).unwrap();
@@ -365,7 +365,7 @@ fn the_load_is_that_of_the_busiest_group_while_it_runs() {
         assert!(full > 0.95, "{full}");
         assert_eq!(running.join().unwrap().status, 200);
     });
-    // And nothing once it has ended.
+    // The load is zero once the run has ended.
     until_reported(|| {
         let report = infer_asking(&server, Some("json")).header(LOAD)?.to_owned();
         let value: Value = serde_json::from_str(report.strip_prefix("JSON ").unwrap()).unwrap();

@@ -19,7 +19,7 @@ use crate::support::skipped::is_asked_for;
 /// The first line of the table.
 const HEADER: &str = "| model | from | ONNX Runtime | embedded engine |\n|---|---|---|---|\n";
 
-/// What came of a model: its source, and the result on each engine.
+/// Results by model: its source, and the result on each engine.
 type Results = BTreeMap<String, (String, [String; 2])>;
 
 #[test]
@@ -52,11 +52,11 @@ fn the_table_of_models_is_what_the_engines_do() {
     hold_to_table(&results);
 }
 
-/// Checks that no model answers wrongly, and that each runs, or does not, as its row in the table says.
+/// Checks that no model answers wrongly, and that each runs, or fails, as its row in the table says.
 fn hold_to_table(results: &Results) {
     let table = read_table();
     for (name, (_, results)) in results {
-        // Whether the last bits are the same depends on the processor.
+        // The last bits depend on the processor.
         let outcomes = |results: &[String; 2]| results.each_ref().map(|result| outcome(result).to_owned());
         let came = outcomes(results);
         assert!(!came.contains(&"WRONG".to_owned()), "{name}: {results:?}");
@@ -78,7 +78,7 @@ fn shapes_that_a_file_declares_wrongly_do_no_harm_and_a_model_that_never_runs_is
     let flat = Onnx::default().constant("any", INT64, &[1], &(-1_i64).to_le_bytes());
     let flat = flat.node("Reshape", &["x", "any"], &["y"], &[]);
     let flat = flat.input("x", FLOAT, &[-1, 2]).output("y", FLOAT, &[-1, 2]).into_bytes();
-    // One row more than there are.
+    // A row more than the input has.
     let broken = Onnx::default().constant("one", INT64, &[1], &one).node("Shape", &["x"], &["s"], &[]);
     let broken = broken.node("Add", &["s", "one"], &["t"], &[]).node("Reshape", &["x", "t"], &["y"], &[]);
     let broken = broken.input("x", FLOAT, &[-1, 2]).output("y", FLOAT, &[-1, 3]).into_bytes();
@@ -119,7 +119,7 @@ fn shapes_that_a_file_declares_wrongly_do_no_harm_and_a_model_that_never_runs_is
     }
 }
 
-/// A server with models that cannot be loaded.
+/// Flags for a server with models that cannot be loaded.
 const OTHERS: [&str; 2] = ["--exit-on-error=false", "--strict-readiness=false"];
 
 /// The flags that choose ONNX Runtime, and the embedded engine.
@@ -128,7 +128,7 @@ fn engines(environment: &Environment) -> [String; 2] {
     [library, "--backend-config=onnxruntime,engine=embedded".to_owned()]
 }
 
-/// Asks all models that the environment has, of both engines.
+/// Asks both engines for all models that the environment has.
 fn ask_both(environment: &Environment, flags: &[&str]) -> Results {
     let repository = Folder::new("models");
     let path = repository.path().display().to_string();
@@ -150,7 +150,7 @@ fn ask_both(environment: &Environment, flags: &[&str]) -> Results {
     results
 }
 
-/// Runs the program that asks, and returns what it prints.
+/// Runs the checking program, and returns its output.
 fn check(environment: &Environment, arguments: &[&str]) -> String {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/check.py");
     let output = Command::new(environment.python()).arg(program).args(arguments).output();

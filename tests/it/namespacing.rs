@@ -17,7 +17,7 @@ use crate::support::protobuf::Message;
 use crate::support::repository;
 use crate::support::server::{Ports, Server};
 
-/// How long a poll may take until it shows.
+/// Time limit for a poll to show.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 const ADD: f64 = 6.0;
@@ -248,7 +248,7 @@ fn a_load_and_an_unload_are_for_all_models_of_the_name_and_a_failure_of_one_is_t
     let (status, text) = infer(&server, "composing").unwrap_err();
     assert!(status == 404 && text.contains("'composing' has no available versions"), "{status} {text}");
     assert_eq!(order(&server, "load", "absent").0, 404);
-    // A client cannot name a repository: no name has a slash.
+    // A client cannot name a repository: names have no slash.
     let path = all.path("adds").join("composing").display().to_string();
     let client = Client::new(server.grpc());
     for rpc in ["RepositoryModelLoad", "RepositoryModelUnload"] {

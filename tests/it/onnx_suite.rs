@@ -1,5 +1,5 @@
 //! The backend test suite of the `onnx` package, all of it, on both engines: a model that loads answers as the suite
-//! says. `docs/embedded-engine.md` has what the embedded engine refuses and why.
+//! says. `docs/embedded-engine.md` lists the refusals of the embedded engine, with reasons.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ const EMBEDDED_RIGHT: u32 = 1123;
 /// The same of ONNX Runtime.
 const ONNXRUNTIME_RIGHT: u32 = 1432;
 
-/// How long the server may take to load two thousand models, beside other tests.
+/// Time limit for the server to load two thousand models, beside other tests.
 const START_MAX: Duration = Duration::from_secs(900);
 
 fn script(environment: &Environment, verb: &str, argument: &str) -> String {

@@ -1,6 +1,5 @@
-//! ONNX Runtime as the engine: the library is that of the wheel in a Python environment, and what
-//! is served agrees with it called from Python. Then the library that is absent, broken or old,
-//! and the settings of a model.
+//! ONNX Runtime as the engine: the library is that of the wheel in a Python environment, and the server's answers agree
+//! with it called from Python. Then the library that is absent, broken or old, and the settings of a model.
 
 mod engine;
 
@@ -19,7 +18,7 @@ use crate::support::python::Environment;
 use crate::support::repository;
 use crate::support::server::{Ports, Server};
 
-/// The environment of all tests; `None` where none can be made.
+/// The environment of all tests; `None` if it cannot be made.
 pub fn environment() -> Option<&'static Environment> {
     static ENVIRONMENT: OnceLock<Option<Environment>> = OnceLock::new();
     ENVIRONMENT.get_or_init(Environment::shared).as_ref()
@@ -86,7 +85,7 @@ pub fn parameters(parameters: &[(&str, &str)]) -> String {
     parameters.iter().map(line).collect()
 }
 
-/// That the model adds.
+/// Checks that the model adds.
 pub fn assert_adds(server: &Server, model: &str) {
     let row = |value: &str| [value; 16].join(",");
     let input = |name: &str, value: &str| {
@@ -98,7 +97,7 @@ pub fn assert_adds(server: &Server, model: &str) {
     assert!(answer.status == 200 && text.contains(&format!("\"data\":[{}]", row("3.5"))), "{} {text}", answer.status);
 }
 
-/// The line of the log that tells of a model's load.
+/// The line of the log about a model's load.
 fn load_line(server: &Server, model: &str) -> String {
     let log = server.log();
     log.lines().find(|line| line.contains(&format!("'{model}' version"))).unwrap_or(&log).to_owned()
@@ -250,7 +249,7 @@ fn a_file_is_loaded_as_it_was_opened_and_by_its_path_where_it_keeps_tensors_in_o
         let text = String::from_utf8(answer.body).unwrap();
         assert!(text.contains("[11.0,22.0]"), "{text}\n{}", server.log());
         if is_library {
-            // The library is given the descriptor by its name, so it stays open for instances that are made anew.
+            // The library opens the file by the name of its descriptor, which stays open for new instances.
             let folder = fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap();
             let open: Vec<_> = folder.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok()).collect();
             let is_open = |name: &str| open.contains(&repository.path().join(name).join("1/model.onnx"));
@@ -364,7 +363,7 @@ fn settings_of_a_model_are_honoured_or_refused_by_name() {
         ("session.intra_op.allow_spinning", "1"),
     ];
     tasks(&(worker(&every) + "optimization { graph { level: 1 } }\n"));
-    // Of GPUs, on the CPU: as in Triton.
+    // Settings for GPUs have no effect on the CPU, as in Triton.
     let accelerator =
         "gpu_execution_accelerator { name: \"tensorrt\" parameters { key: \"precision_mode\" value: \"FP16\" } }";
     let config = format!("optimization {{ execution_accelerators {{ {accelerator} }} }}");
@@ -425,7 +424,7 @@ fn many_instances_share_the_weights_of_matrix_products_and_compute_with_them() {
         let config = format!("instance_group {{ count: {instances} }}\n{}", parameters(&[("placement", "worker")]));
         let repository = repository(&[("m", &config)]);
         fs::write(repository.path().join("m/1/model.onnx"), &file).unwrap();
-        // What is freed after a load goes back to the system, and is not counted.
+        // Memory freed after a load goes back to the system, and is not counted.
         let variables = [("MALLOC_MMAP_THRESHOLD_", Path::new("131072"))];
         let server = start(&repository, &[&flag(environment)], &variables);
         for _ in 0..3 * instances {
@@ -440,7 +439,7 @@ fn many_instances_share_the_weights_of_matrix_products_and_compute_with_them() {
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
     };
-    // Not shared, ten hold 33 MiB more than two; shared, what each needs besides its weights.
+    // Not shared, ten hold 33 MiB more than two; shared, only their memory besides the weights.
     let [two, ten] = [2, 10].map(resident_mib);
     assert!(ten - two < 15.0, "two instances hold {two} MiB, ten {ten} MiB");
 }

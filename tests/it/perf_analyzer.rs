@@ -12,8 +12,8 @@ use crate::support::skipped::skip_unless_ci;
 const TEXT: &str = "backend: 'identity' max_batch_size: 8 dynamic_batching { }
     input { name: 'INPUT0' data_type: TYPE_STRING dims: -1 } output { name: 'OUTPUT0' data_type: TYPE_STRING dims: -1 }";
 
-/// What it is told, and how many requests it makes at least. Over a stream there are so many that a budget
-/// of frames for each connection and time would show.
+/// Arguments of perf_analyzer, and its least number of requests. Over a stream there are enough to reach a budget of
+/// frames for each connection and time.
 const MODES: &[(&str, u32)] = &[
     ("-m digits -i http --concurrency-range 1:4:3", 300),
     ("-m digits -i http --async --concurrency-range 4 -b 4", 300),
@@ -62,7 +62,7 @@ fn every_mode_of_perf_analyzer_gives_a_figure() {
     for (mode, requests) in MODES {
         let address = if mode.contains("grpc") { server.grpc() } else { server.http() };
         let mode = mode.replace("--input-data IN", &format!("--input-data {}", file.display()));
-        // Three windows, whatever they differ by: how fast a busy machine is shows nothing here.
+        // Three windows, however much they differ: the speed of a busy machine does not matter here.
         let windows =
             format!("--measurement-mode count_windows --measurement-request-count {} -s 999 -r 3", requests / 3);
         let arguments = format!("{mode} -u {address} {windows}");

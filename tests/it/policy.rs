@@ -1,5 +1,5 @@
-//! What the operator lets clients do: restricted parts of the interface, over every protocol and by every path to them;
-//! header fields that reach models; and what a wrong method is told.
+//! Rights that the operator gives to clients: restricted parts of the interface, over every protocol and by every path
+//! to them; header fields that reach models; and the answer to a wrong method.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::support::server::{Ports, Server};
 use crate::support::skipped::skip_unless_ci;
 use crate::support::{h2, http};
 
-/// Every category with a path and an RPC of each kind that it has, and whether a call of the RPC ends by itself.
+/// Every category with its paths and RPCs, and true for an RPC whose call ends by itself.
 pub(crate) const HTTP: &[(&str, &[&str])] = &[
     ("health", &["/v2/health/live", "/v2/health/ready", "/v2/models/m/ready", "/v2/models/m/versions/1/ready"]),
     ("metadata", &["/v2", "/v2?verbose=1", "/v2/models/m", "/v2/models/m/versions/1"]),
@@ -66,7 +66,7 @@ pub(crate) const GRPC: &[(&str, &str)] = &[
 
 const SECRET: &str = "v=a:1";
 
-/// Flags that restrict each category by a key of its own.
+/// Flags that restrict each category with its own key.
 fn restrict_all() -> Vec<String> {
     let flags = HTTP.iter().flat_map(|(category, _)| {
         [
@@ -155,7 +155,7 @@ fn a_restricted_rpc_answers_those_who_have_its_key() {
     assert_eq!(rpcs.len(), 25);
     for (category, path) in rpcs {
         let key = format!("triton-grpc-protocol-{category}");
-        // As gRPC encodes a text: what is not plain is in hexadecimal.
+        // As gRPC encodes a text: other than plain characters are in hexadecimal.
         let want = format!("14 This protocol is restricted, expecting header '{key}'");
         let other = if category == "health" { "trace" } else { "health" };
         let other = format!("triton-grpc-protocol-{other}");
@@ -163,7 +163,7 @@ fn a_restricted_rpc_answers_those_who_have_its_key() {
         for fields in [&[][..], &[(key, "v=a:2")], &[(key, "")], &[(other, SECRET)], &[(category, SECRET)]] {
             assert_eq!(call(&path, fields), want, "{path} {fields:?}");
         }
-        // A watch that is let in does not end.
+        // A permitted watch does not end.
         if !path.ends_with("Watch") {
             let answer = call(&path, &[(key, SECRET)]);
             assert!(!answer.contains("restricted"), "{path}: {answer}");

@@ -11,7 +11,7 @@ use crate::support::server::Server;
 use crate::support::{http, skipped::skip_unless_ci};
 use serde_json::Value;
 
-/// What no line of a shell can ask: it needs memory of a GPU.
+/// Endpoints that no line of a shell can ask: they need memory of a GPU.
 const WITHOUT_LINE: [&str; 2] =
     ["/v2/cudasharedmemory/region/{region}/register", "/v2/cudasharedmemory/region/{region}/status"];
 
@@ -38,7 +38,7 @@ fn document(server: &Server) -> Vec<u8> {
     http::get(server.http(), "/v2/docs/openapi.json").unwrap().body
 }
 
-/// The file of a module: of `tests/it`, or of `src` where its path begins so.
+/// The file of a module: of `tests/it`, or of `src` if its path begins so.
 fn module_file(path: &str) -> PathBuf {
     let relative = path.replace("::", "/");
     let base = if path.starts_with("src::") { root() } else { root().join("tests/it") };
@@ -60,7 +60,7 @@ fn the_tests_that_the_page_names_are_there() {
     }
 }
 
-/// Whether a path is one of a template with names in braces.
+/// Returns true if a path is one of a template with names in braces.
 fn is_of(template: &str, path: &str) -> bool {
     let (template, path): (Vec<_>, Vec<_>) = (template.split('/').collect(), path.split('/').collect());
     let same = |(want, have): (&&str, &&str)| want.starts_with('{') || want == have;
@@ -103,7 +103,7 @@ fn the_openapi_document_is_valid() {
     let text = document(&server());
     let (is_valid, said) = judge("served.json", &text);
     assert!(is_valid, "{said}");
-    // What it says of a document without one of its parameters, so that it is known to look.
+    // A document without one of its parameters is refused, which shows that the validator works.
     let broken = String::from_utf8(text).unwrap().replacen(r#""in":"path""#, r#""in":"nowhere""#, 1);
     let (is_valid, said) = judge("broken.json", broken.as_bytes());
     assert!(!is_valid, "{said}");
@@ -114,7 +114,7 @@ fn the_client_in_plain_python_is_right_as_often_as_the_model() {
     let server = server();
     let client = Path::new("examples/client.py");
     let mut command = Command::new("python3");
-    // Neither the packages nor the variables of this machine.
+    // Without the packages and the variables of this machine.
     command.args(["-I", "-S"]).arg(client).arg(server.http().to_string()).current_dir(root());
     let Ok(output) = command.output() else { return skip_unless_ci("python3 is needed") };
     let said = String::from_utf8_lossy(&output.stdout);

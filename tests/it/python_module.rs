@@ -1,6 +1,6 @@
-//! The Python module that the wheel has beside the program: a server for tests and notebooks, and servers that Ray Serve
-//! places. What is checked is in `tests/packages/module.py` and `tests/packages/ray_module.py`; `release/check` runs the first
-//! by an installed wheel, and `.ci/run ray` has Ray itself.
+//! The Python module that the wheel has beside the program: a server for tests and notebooks, and servers that Ray
+//! Serve places. The checks are in `tests/packages/module.py` and `tests/packages/ray_module.py`; `release/check` runs
+//! the first by an installed wheel, and `.ci/run ray` has Ray itself.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -20,7 +20,8 @@ fn a_replica_of_ray_serve_is_a_server_that_clients_find() {
     run("ray_module.py", 16);
 }
 
-/// Runs a program of `tests/packages` by the module as it is here: it prints so many lines for what holds.
+/// Runs a program of `tests/packages` on this checkout's module: it prints `checks` lines, one for each check that
+/// holds.
 fn run(program: &str, checks: usize) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     if Command::new("python3").arg("--version").output().is_err() {

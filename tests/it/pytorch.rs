@@ -58,7 +58,7 @@ pub fn add(repository: &Path, name: &str, parameters: &str, lines: &str) {
     write(&repository.join(name).join("1/model.pt"), lines);
 }
 
-/// A server with these flags, and without a compiler where it is to have none.
+/// A server with these flags, with or without a compiler.
 pub fn start(repository: &Path, flags: &[&str], has_compiler: bool) -> Server {
     let ports = Ports::free();
     let mut command = Server::command(repository, flags, ports);
@@ -66,7 +66,7 @@ pub fn start(repository: &Path, flags: &[&str], has_compiler: bool) -> Server {
     if !has_compiler {
         command.env("PATH", "/nowhere").env("CXX", "/nowhere/c++");
     }
-    // The shim may be compiled first, beside everything else.
+    // The shim may be compiled first, on a busy machine.
     Server::start_within(Duration::from_secs(400), command, ports)
 }
 
@@ -121,7 +121,7 @@ fn modules_run_by_a_shim_that_is_compiled_once_in_the_server_and_in_processes_of
     drop(server);
     let shims = || -> Vec<_> { fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().file_name()).collect() };
     assert_eq!(shims().len(), 1, "{:?}", shims());
-    // One file, with the configuration beside it.
+    // A single file, with the configuration beside it.
     let file = folder.path().join("file/net.pt");
     write(&file, double);
     write(&folder.path().join("file/config.pbtxt"), CONFIG);
@@ -129,7 +129,7 @@ fn modules_run_by_a_shim_that_is_compiled_once_in_the_server_and_in_processes_of
     let shown = command.args(["config", "show"]).arg(&file).args([&library, &kept]).output().unwrap();
     let shown = String::from_utf8([shown.stdout, shown.stderr].concat()).unwrap();
     assert!(shown.contains("default_model_filename: \"net.pt\"") && shown.contains("\"pytorch\""), "{shown}");
-    // A server without a compiler opens what was kept; where that is gone, it says what is missing.
+    // A server without a compiler opens the kept shim; without that, it names the missing part.
     let lone = folder.path().join("lone");
     add(&lone, "double", "", double);
     let flags = [library.as_str(), kept.as_str(), "--backend-config=pytorch,runner=native"];

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
-/// By which way a request comes.
+/// The protocol and form of a request.
 #[derive(Clone, Copy, Debug)]
 enum By {
     Binary,

@@ -1,5 +1,5 @@
-//! The memory for requests that come in (`--receive-memory-bytes-max`): what clients of each protocol are told at the
-//! bound, that it comes back whatever becomes of a request, and that the process keeps to it.
+//! The memory for requests that come in (`--receive-memory-bytes-max`): the answers at the bound over each protocol,
+//! its return after every end of a request, and the process's memory, which keeps to it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,7 +26,7 @@ fn head(size: usize) -> Vec<u8> {
     format!("POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n").into_bytes()
 }
 
-/// Waits until so many bytes at least, or none, are held.
+/// Waits until at least `least` bytes are held; for 0, until no bytes are held.
 fn wait_held(server: &Server, least: u64) {
     let start = Instant::now();
     loop {
@@ -39,7 +39,7 @@ fn wait_held(server: &Server, least: u64) {
     }
 }
 
-/// A client that has sent the most of a body and no end.
+/// A client that has sent most of a body, without its end.
 fn hold(server: &Server, size: usize) -> Connection {
     let mut connection = Connection::open(server.http()).unwrap();
     connection.send(&head(size + 1)).unwrap();
@@ -77,7 +77,7 @@ fn clients_of_each_protocol_are_refused_at_the_bound_and_told_when_to_come_again
     assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "1000");
     assert_eq!(metric(server.metrics(), REFUSED), 3);
 
-    // What never fits is told so at once.
+    // A body that never fits is refused at once.
     let mut never = Connection::open(server.http()).unwrap();
     never.send(&head(4_000_001)).unwrap();
     let answer = never.receive().unwrap();
@@ -129,7 +129,7 @@ fn memory_comes_back_however_a_client_leaves() {
     for leave in [Leave::Close, Leave::Reset(8)] {
         let (message, metrics) = (vec![0; 5 + 300_000], server.metrics());
         let mut message = message;
-        // More is announced than comes.
+        // The announced size is larger than the message.
         message[1..5].copy_from_slice(&400_000_u32.to_be_bytes());
         let then = move || {
             while metric(metrics, HELD) < 300_000 {
@@ -149,8 +149,8 @@ fn forty_streams_of_large_bodies_take_no_more_memory_than_there_is() {
     const MIB: usize = 1024 * 1024;
     const BUDGET: usize = 32 * MIB;
     const SIZE: usize = 12 * MIB;
-    /// What the allocator keeps of buffers that grew or were freed, and the buffers of the connection: 40 to 95 MiB were
-    /// seen. Without the budget it would be 480.
+    /// Memory that the allocator keeps of buffers that grew or were freed, and the buffers of the connection: 40 to 95
+    /// MiB were seen. Without the budget it would be 480.
     const MARGIN: usize = 128 * MIB;
     let folder = repository::write(Flavour::Deuteron);
     let flag = format!("{FLAG}={BUDGET}");
@@ -176,7 +176,7 @@ fn forty_streams_of_large_bodies_take_no_more_memory_than_there_is() {
             assert!(held <= BUDGET as u64 && held > BUDGET as u64 / 2, "{held} bytes were counted");
             most
         });
-        // The five bytes before a message, of a call; of a plain body they are its first.
+        // Five bytes precede the message of a call; in a plain body they are its first bytes.
         let start = [&[0][..], &u32::try_from(SIZE).unwrap().to_be_bytes()].concat();
         answers = h2::upload(server.grpc(), &[[grpc; 20], [rest; 20]].concat(), &start, SIZE);
         drop(over);

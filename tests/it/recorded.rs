@@ -1,5 +1,5 @@
-//! The differential test without Triton: every case of the table played against Deuteron, and compared with what
-//! tritonserver 2.51 answered when `tests/oracle/recorded.txt` was written.
+//! The differential test without Triton: every case of the table played against Deuteron, and compared with the answers
+//! of tritonserver 2.51 in `tests/oracle/recorded.txt`.
 
 use crate::oracle::{
     answer::Client,
@@ -59,7 +59,7 @@ fn deuteron_answers_each_suite_as_triton_was_recorded_or_as_decided() {
     assert!(complaints.is_empty(), "{} complaints\n\n{}", complaints.len(), complaints.join("\n\n"));
 }
 
-/// The decisions that `--compat=triton` turns round: with it Deuteron answers as Triton.
+/// The decisions that `--compat=triton` reverses: with it Deuteron answers as Triton.
 const FOLLOWED: &[&str] = &[
     "a client's mistake in the JSON is 400, as the protocol says; Triton says 500",
     "liveness has the protocol's JSON body; Triton's is empty",
@@ -77,7 +77,7 @@ const FOLLOWED: &[&str] = &[
     "a configuration shows where the model runs",
 ];
 
-/// Decisions about what is beside the point there: who runs the models, and the type of an error's body.
+/// Decisions beside the point there: the engine of the models, and the type of an error's body.
 const SERVED: &str = "the models are served by the built-in identity, the oracle's by Python";
 const ERROR_TYPE: &str = "an error's body is JSON, and its type says so";
 
@@ -97,7 +97,7 @@ fn with_its_flag_deuteron_answers_as_triton_where_scripts_look() {
     let mut count = 0;
     for (case, Entry { answer: triton, .. }) in cases.iter().zip(&recorded) {
         let is_followed = compare::decided(case, triton, &followed) != *triton;
-        // What differs for another reason as well is left to the test above.
+        // Answers that differ for another reason as well are left to the test above.
         if is_followed && compare::decided(case, triton, &others) == *triton {
             assert_eq!(client.ask(&case.ask), compare::decided(case, triton, &served), "{}", case.name);
             count += 1;
@@ -108,7 +108,7 @@ fn with_its_flag_deuteron_answers_as_triton_where_scripts_look() {
     assert!(String::from_utf8_lossy(&metadata).starts_with(r#"{"name":"triton","#));
 }
 
-/// So many of the recorded answers are held to at least.
+/// Least number of recorded answers that the test above must check.
 const FOLLOWED_CASES_MIN: usize = 100;
 
 fn pairs<'a>(cases: &'a [Case], recorded: &'a [Entry], answers: &'a [String]) -> Vec<Pair<'a>> {

@@ -14,9 +14,9 @@ use crate::support::server::{Ports, Server};
 use crate::support::{http, metrics, repository, skipped};
 use serde_json::{Value, json};
 
-/// How long the model of these tests takes.
+/// Run time of the model of these tests.
 const RUN: Duration = Duration::from_millis(200);
-/// How long something may take until it shows.
+/// Time limit for a change to show.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// A `redis-server` that keeps nothing on disk.
@@ -28,7 +28,7 @@ struct Redis {
 }
 
 impl Redis {
-    /// On this port; none where the program is not there.
+    /// A Redis server on this port; `None` if the program is not installed.
     fn start(port: u16, password: &'static str) -> Option<Self> {
         let folder = Folder::new("redis");
         let mut command = Command::new("redis-server");
@@ -53,7 +53,7 @@ impl Redis {
         Some(redis)
     }
 
-    /// What Redis's own client prints.
+    /// Output of Redis's own client.
     fn tell(&self, words: &[&str], input: &[u8]) -> String {
         let mut command = Command::new("redis-cli");
         command.args(["-p", &self.port.to_string(), "--no-auth-warning", "--raw"]);
@@ -112,7 +112,7 @@ fn serve(repository: &Folder, port: u16, more: &[&str]) -> Server {
     Server::start(command, ports)
 }
 
-/// Whether the answer came without a run. It is right in any case.
+/// Returns true if the answer came without a run. The answer is right in any case.
 fn is_hit(server: &Server, model: &str, data: [f32; 2]) -> bool {
     let (input, output) = if model == "kept" { ("INPUT0", "OUTPUT0") } else { ("x", "y") };
     let input = json!({"name": input, "shape": [1, 2], "datatype": "FP32", "data": data});
@@ -133,7 +133,7 @@ fn page(server: &Server) -> String {
     String::from_utf8(http::get(server.metrics(), "/metrics").unwrap().body).unwrap()
 }
 
-/// Waits until a metric is at least so much.
+/// Waits until a metric is at least `least`.
 fn wait_for(server: &Server, name: &str, least: u64) {
     let start = Instant::now();
     while metric(server, name) < least {
@@ -142,7 +142,7 @@ fn wait_for(server: &Server, name: &str, least: u64) {
     }
 }
 
-/// Stored answers are handed over, and arrive a moment after their request was answered.
+/// Waits for stored answers, which arrive a moment after their request was answered.
 fn wait_for_keys(redis: &Redis, count: usize) {
     let start = Instant::now();
     while redis.keys().len() < count {
@@ -225,7 +225,7 @@ fn values_that_are_no_answers_are_misses_and_replaced() {
             // Each miss counts on.
             return_to(&redis, &key);
         }
-        // What is of another kind is replaced too: SET takes any key.
+        // A value of another kind is replaced too: SET takes any key.
         assert_eq!(redis.tell(&["TYPE", &key], b""), "string", "{name}");
     }
 }
@@ -276,7 +276,7 @@ fn a_server_starts_without_redis_and_finds_it_later() {
     assert!(is_hit(&server, "kept", [1.0, 2.0]));
 }
 
-/// A peer that takes connections and answers so many commands of each with `+PONG`, the others never.
+/// A peer that takes connections and answers `answers` commands of each with `+PONG`, the others never.
 fn silent_after(answers: usize) -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -313,7 +313,7 @@ fn a_redis_that_never_answers_delays_no_request_beyond_the_limit() {
         for _ in 0..20 {
             let start = Instant::now();
             is_hit(&server, "fast", [1.0, 2.0]);
-            // The limit, and as much again for a machine that has other things to do.
+            // The limit, and the same again for a busy machine.
             assert!(start.elapsed() < Duration::from_millis(600), "{:?}", start.elapsed());
         }
         let failed = |reason: &str| metric(&server, &format!("{FAILED}{{reason=\"{reason}\"}}"));

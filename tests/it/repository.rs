@@ -1,5 +1,5 @@
-//! Model control by real clients: `tritonclient` over HTTP and gRPC against a server in the control mode `explicit`. What
-//! they check is in `tests/repository/check.py`.
+//! Model control by real clients: `tritonclient` over HTTP and gRPC against a server in the control mode `explicit`.
+//! Their checks are in `tests/repository/check.py`.
 
 use std::fs;
 use std::path::Path;

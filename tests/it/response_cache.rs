@@ -1,4 +1,4 @@
-//! The response cache, on the server as a process: what was answered before does not run again.
+//! The response cache, on the server as a process: a repeated request does not run again.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn slow(more: &str) -> String {
     )
 }
 
-/// The first output, and how long it took.
+/// Returns the first output, and the time of the request.
 fn infer(server: &Server, model: &str, data: [f32; 2], outputs: &Value) -> (Value, Duration) {
     let input = json!({"name": "INPUT0", "shape": [1, 2], "datatype": "FP32", "data": data});
     let body = json!({"inputs": [input], "outputs": outputs}).to_string();

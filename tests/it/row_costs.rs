@@ -1,4 +1,5 @@
-//! Batches as large as pays, on the server as a process: what rows cost is learned under load, and the batches follow.
+//! Batches of the size that pays, on the server as a process: it learns the cost of rows under load, and the batches
+//! follow.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,7 +15,7 @@ const CONFIG: &str =
     input { name: 'x' data_type: TYPE_FP32 dims: 1 } output { name: 'y' data_type: TYPE_FP32 dims: 1 }";
 const BODY: &[u8] = br#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[0]}]}"#;
 
-/// A model whose batches take so long, in seconds, of as many `rows`.
+/// A model whose batches take a time in seconds that depends on their `rows`.
 fn program(seconds: &str) -> String {
     format!(
         "import time\n\nimport triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    \
@@ -24,7 +25,7 @@ fn program(seconds: &str) -> String {
     )
 }
 
-/// Four clients at a time, until that says that it is enough, or for a minute.
+/// Keeps four clients busy until `is_enough` returns true, or for a minute.
 fn load_until(zoo: &Zoo, model: &str, is_enough: impl Fn() -> bool) -> bool {
     let is_over = AtomicBool::new(false);
     let request = http::request("POST", &format!("/v2/models/{model}/infer"), &[], BODY);
@@ -71,12 +72,12 @@ fn a_model_whose_rows_cost_more_together_gets_smaller_batches_and_others_do_not(
         String::from_utf8(answer.body).unwrap()
     };
     let is_told = |model: &str| config(model).contains(r#""batch_rows_chosen":{"string_value":"1"}"#);
-    // Each at some time: on a machine that does much else costs drift, and are measured anew.
+    // Each at some time: on a busy machine costs drift, and are measured again.
     let is_done = load_until(&zoo, "costly", || chosen("costly", 1) && is_told("costly") && are_known("costly"));
     assert!(is_done, "a row costs twice as much in a batch of two\n{}", zoo.metrics());
     let is_done = load_until(&zoo, "steady", || chosen("steady", 2) && !is_told("steady") && are_known("steady"));
     assert!(is_done, "two rows take as long as one\n{}", zoo.metrics());
-    // Who gives a delay wants batches as large as they may be.
+    // A model with a queue delay wants the largest batches that it may have.
     let batches = || metric(zoo.server.metrics(), "nv_inference_exec_count{model=\"told\",version=\"1\"}");
     assert!(load_until(&zoo, "told", || batches() >= 40));
     assert!(!is_known("told", 1) && !is_known("told", 2), "{}", zoo.metrics());

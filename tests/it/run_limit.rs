@@ -1,5 +1,4 @@
-//! Runs that take too long: they are stopped, or their instance is given up, and the process ends in time whatever
-//! runs.
+//! Runs that take too long: they are stopped, or their instance is given up, and the process always ends in time.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +27,7 @@ fn get(server: &Server, path: &str) -> u16 {
     http::get(server.http(), path).unwrap().status
 }
 
-/// A request to a model that counts; without trips to one that has them in its file.
+/// A request to a model that counts; `None` for one with the count in its file.
 fn count(server: &Server, model: &str, trips: Option<i64>) -> (u16, String) {
     let x = r#"{"name":"X","shape":[2],"datatype":"FP32","data":[0.5,1.5]}"#;
     let trips = trips.map(|trips| format!(r#",{{"name":"TRIPS","shape":[1],"datatype":"INT64","data":[{trips}]}}"#));
@@ -40,13 +39,13 @@ fn heavy_body() -> String {
     format!(r#"{{"inputs":[{{"name":"X","shape":[{ROWS},1],"datatype":"FP32","data":[{zeros}]}}]}}"#)
 }
 
-/// A model whose runs take as long as their rows are many.
+/// A model whose run time grows with its rows.
 fn add_heavy(folder: &Folder, products: usize, more: &[(&str, &str)]) {
     let config = format!("max_batch_size: {ROWS}\n{}", parameters(more));
     repository::add(folder.path(), "heavy", &config, Some(&onnx::heavy(products)));
 }
 
-/// Stops the server, which has nothing but runs that take too long, and says how long that took.
+/// Stops a server in which only endless runs are left. Returns the time that it took.
 fn stop(server: &mut Server) -> Duration {
     let began = Instant::now();
     server.stop();

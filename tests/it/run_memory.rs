@@ -1,4 +1,4 @@
-//! What one run of the embedded engine may take (`--run-memory-bytes-max`): a valid request whose values ask for more
+//! Memory bound of one run of the embedded engine (`--run-memory-bytes-max`): a valid request whose values ask for more
 //! than any machine has is refused with the flag, and the server goes on.
 
 use std::path::Path;
@@ -92,7 +92,7 @@ fn values_that_ask_for_more_memory_than_there_is_are_refused_with_the_flag_and_t
         assert_eq!(status, 200, "{model}: {text}");
         assert_eq!(metric(server.metrics(), REFUSED), refused, "{model}");
     }
-    // Their work depends on what a request says, so no shard runs them.
+    // Their work depends on the values of a request, so no shard runs them.
     let log = server.log();
     let why = "runs on workers (a request's values set the size of what its operator 'Tile' makes)";
     assert!(log.contains(why), "{log}");

@@ -1,5 +1,5 @@
-//! A server that the system refuses something: descriptors, pinning, system calls that sandboxes forbid, space on a disk.
-//! It goes on as far as it can, at little cost, and says so once.
+//! A server that the system denies resources: descriptors, pinning, system calls that sandboxes forbid, space on a
+//! disk. It goes on as far as it can, at little cost, and reports it once.
 
 use std::io;
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ use crate::support::skipped::skip_unless_ci;
 const INFER: &str = "/v2/models/identity_fp32/infer";
 const BODY: &[u8] = br#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[2]}]}"#;
 
-/// Time on a core that a process has used.
+/// CPU time that a process has used.
 fn cpu_time(id: u32) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
     let (_, rest) = text.rsplit_once(") ").unwrap();
@@ -49,7 +49,7 @@ fn a_server_without_free_descriptors_waits_for_some_at_no_cost() {
         assert!(share <= 0.05, "{io}: {share:.3} of a core");
         let lines = server.log().lines().count() - before;
         assert!((1..=10).contains(&lines), "{io}: {lines} lines:\n{}", server.log());
-        // A connection that has a request is served as ever; one that rests makes room.
+        // A connection with a request is served as ever; an idle one makes room.
         first.send(rest).unwrap();
         assert_eq!(first.receive().unwrap().status, 200, "{io}");
         drop(held);
@@ -192,7 +192,7 @@ impl Faults {
         strace.args(["-qq", "-o", "/dev/null", &format!("--inject={what}")]);
         strace.args(threads.iter().flat_map(|thread| ["-p", thread]));
         let child = strace.spawn().ok()?;
-        // It is attached when the threads say who traces them.
+        // It is attached when the threads name their tracer.
         let start = Instant::now();
         let is_traced = |thread: &String| {
             let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
@@ -208,7 +208,7 @@ impl Faults {
 
 impl Drop for Faults {
     fn drop(&mut self) {
-        // It lets the threads go; killed, it would leave them stopped.
+        // It detaches from the threads; killed, it would leave them stopped.
         let id = rustix::process::Pid::from_child(&self.0);
         let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
         let _ = self.0.wait();

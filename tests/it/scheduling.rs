@@ -1,5 +1,5 @@
-//! What the scheduler promises, seen from outside: order, refusal of what would be late, and batches chosen by a
-//! latency target.
+//! Promises of the scheduler, seen from outside: order, refusal of late requests, and batches chosen by a latency
+//! target.
 
 use std::fs;
 use std::thread;
@@ -21,7 +21,7 @@ fn add(repository: &Folder, name: &str, config: &str, file: Option<&[u8]>) {
     }
 }
 
-/// A built-in model whose runs take so long.
+/// A built-in model whose runs take `delay_ms`.
 fn sleeper(delay_ms: u32, more: &str) -> String {
     format!(
         "backend: \"identity\" {more}\n\
@@ -44,8 +44,8 @@ fn ask(server: &Server, request: &[u8]) -> (Response, Duration) {
     (answer, start.elapsed())
 }
 
-/// Sends what takes long, then what takes no time, to two instances: whether the second was answered first, by more
-/// than what lies between the wake-ups of two clients: a quarter of what both took.
+/// Sends a slow request, then a quick one, to two instances. Returns true if the quick one was answered first, by more
+/// than the time between the wake-ups of two clients: a quarter of the time of both.
 fn is_overtaken(server: &Server, model: &str) -> bool {
     let answered_at = |request: Vec<u8>| {
         let mut connection = Connection::open(server.http()).unwrap();
@@ -147,12 +147,13 @@ fn a_latency_target_bounds_the_batches_by_measured_run_times() {
         let target = format!("parameters {{ key: \"target_latency_us\" value {{ string_value: \"{target_us}\" }} }}");
         sleeper(5, &format!("max_batch_size: 8 dynamic_batching {{ }} {target}"))
     };
-    // A batch of any size takes 5 ms: half of 8 ms holds none, half of 800 ms holds all, on a busy machine too.
+    // A batch of any size takes 5 ms: half of 8 ms has room for no batch, half of 800 ms for all, on a busy machine
+    // too.
     add(&repository, "tight", &with(8_000), None);
     add(&repository, "loose", &with(800_000), None);
     let server = Server::deuteron(repository.path(), &["--shards=1"]);
     let largest = |model: &str| {
-        // It learns from the first.
+        // It learns the run time from the first request.
         assert_eq!(ask(&server, &infer(model, 1, "")).0.status, 200);
         thread::scope(|scope| {
             for _ in 0..16 {

@@ -1,6 +1,5 @@
-//! Sequences, streams and decoupled models by `tritonclient`, sync and asyncio, and silero-vad whose
-//! state the server keeps, held against the model driven by hand. What is checked is in
-//! `tests/sequences/`.
+//! Sequences, streams and decoupled models by `tritonclient`, sync and asyncio, and silero-vad whose state the server
+//! keeps, held against the model driven by hand. The checks are in `tests/sequences/`.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Sequences on the server as a process: sums that belong to one id alone, slots and backlog, what
-//! ends a sequence, and states that the server keeps for a model.
+//! Sequences on the server as a process: sums that belong to one id alone, slots and backlog, the
+//! ends of a sequence, and states that the server keeps for a model.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -94,7 +94,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Many clients with more sequences than slots, each of which must see its own sum and no other.
+/// Runs many clients with more sequences than slots, each of which must get exactly its own sum.
 fn hold_sums(server: &Server, id: impl Fn(usize) -> String + Sync, last: impl Fn(usize) -> i64 + Sync) {
     thread::scope(|scope| {
         for client in 0..16_usize {
@@ -169,7 +169,7 @@ fn what_is_no_request_of_a_sequence_is_refused_in_tritons_words() {
     assert_eq!(send(&server, "9", "$", 1), unstarted("9"));
     let metadata = text(&http::get(server.http(), "/v2").unwrap());
     assert!(metadata.contains(r#""sequence","sequence(string_id)""#), "{metadata}");
-    // Control inputs are the server's: they are neither told of nor taken.
+    // Control inputs belong to the server: they are neither shown nor accepted.
     let model = text(&http::get(server.http(), "/v2/models/m").unwrap());
     assert!(!model.contains("START"), "{model}");
 }
@@ -200,7 +200,7 @@ fn a_sequence_waits_for_a_slot_no_longer_than_its_timeout_and_no_longer_than_its
     assert_eq!(late, Err("503 {\"error\":\"timeout of the corresponding sequence has been expired\"}".to_owned()));
     assert!(start.elapsed() >= Duration::from_millis(50) && start.elapsed() < Duration::from_millis(500));
     assert_eq!((ended(&server, "timeout"), sequences(&server, "backlog")), (1, 0));
-    // One that waits is left by its client: it takes no slot when there is one.
+    // A client leaves while its sequence waits: that one takes no free slot later.
     let body = r#"{"parameters":{"sequence_id":3,"sequence_start":true},"inputs":[{"name":"INPUT","shape":[1,1],"datatype":"INT32","data":[1]}]}"#;
     let mut client = http::Connection::open(server.http()).unwrap();
     client.send(&http::request("POST", "/v2/models/m/infer", &[], body.as_bytes())).unwrap();
@@ -330,7 +330,7 @@ fn an_initial_state_that_changes_reloads_its_model() {
     wait_until("it is loaded again", || first().contains("\"data\":[701,700,"));
 }
 
-/// A model `m` that runs a request as often as its input says, and answers with how often it ran.
+/// A model `m` that runs a request as often as its input says, and answers with the number of runs.
 fn iterative(rows_max: u32, more: &str, sequence: &str) -> Folder {
     let folder = Folder::new("iterative");
     let config = format!(
@@ -385,10 +385,10 @@ fn an_iterative_sequence_outlives_its_idle_time_and_ends_with_its_client() {
     wait_until("it runs", || sequences(&server, "active") == 1);
     drop(client);
     wait_until("it has ended", || ended(&server, "cancel") == 1);
-    // Its slot, the only one, is another's.
+    // Its slot, the only one, is free for another sequence.
     assert_eq!(answer(&infer(&server, "", "[1,1]", 2)), Ok(2));
     wait_until("all are counted", || metrics::metric(server.metrics(), "deuteron_requests_in_flight") == 0);
-    // What goes on with what no client may go on with.
+    // A request that continues a sequence which no client may continue.
     assert_eq!(send(&server, "5", "", 1), unstarted("5"));
 }
 
@@ -458,7 +458,7 @@ fn the_sequence_that_balancers_are_told_is_the_one_of_the_request() {
     assert_eq!(status, "3");
     assert!(why.starts_with("the header 'sequence-id' is '8' and the parameter 'sequence_id' is '7'"), "{why}");
 
-    // Who goes on elsewhere is counted: the balancer in front parts sequences.
+    // A sequence that goes on elsewhere is counted: the balancer in front splits sequences.
     let unknown = || metrics::metric(server.metrics(), "deuteron_sequences_unknown_total{model=\"m\",version=\"1\"}");
     assert_eq!((unknown(), send(&server, "9", "", 1)), (0, unstarted("9")));
     assert_eq!(unknown(), 1);

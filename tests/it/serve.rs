@@ -1,5 +1,5 @@
-//! The server as a process: its ports, its signals, its metrics, its refusals to start, and what
-//! only a socket shows.
+//! The server as a process: its ports, its signals, its metrics, its refusals to start, and
+//! behaviour that only a socket shows.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -94,7 +94,7 @@ fn requests_that_wait_together_run_together() {
             });
         }
     });
-    // One runs alone, eight wait for it; 300 ms each.
+    // One runs alone, and eight wait for it; 300 ms each.
     assert!(start.elapsed() < Duration::from_millis(1_100), "{:?}", start.elapsed());
     let executions = metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}");
     assert!((2..=3).contains(&executions), "{executions} batches");
@@ -105,7 +105,7 @@ fn requests_that_wait_together_run_together() {
 fn a_deadline_is_kept_by_the_server_and_a_late_request_never_runs() {
     let folder = repository::write(Flavour::Deuteron);
     let server = Server::deuteron(folder.path(), &[]);
-    // Its own HTTP/2, since a gRPC client would keep the deadline itself.
+    // Its own HTTP/2, since a gRPC client would enforce the deadline itself.
     let busy = thread::spawn({
         let address = server.http();
         move || http::exchange(address, &infer("slow", 1.0)).unwrap().status
@@ -242,7 +242,8 @@ fn who_connects_as_a_drain_begins_is_told_that_the_server_is_not_ready_and_is_se
     let folder = repository::write(Flavour::Deuteron);
     let mut server = Server::deuteron(folder.path(), &["--shards=2"]);
     let address = server.http();
-    // Each request on a connection of its own; what came of those until none can be made any more.
+    // Each request has a connection of its own. Returns the answers until no further connection can
+    // be made.
     let ask = move |request: Vec<u8>| {
         let mut answers = Vec::new();
         while let Ok(mut connection) = Connection::open(address) {
@@ -338,7 +339,7 @@ fn an_idle_server_ends_at_once() {
     let mut server = Server::deuteron(folder.path(), &[]);
     let start = Instant::now();
     assert_eq!(server.stop().code(), Some(0));
-    // Were it to wait for something, it would be for a second at least.
+    // Any wait would be for a second at least.
     assert!(start.elapsed() < Duration::from_millis(800), "{:?}", start.elapsed());
     assert!(server.log().contains("Started HTTPService at"), "{}", server.log());
 }

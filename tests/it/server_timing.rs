@@ -1,5 +1,6 @@
 //! `Server-Timing` on the server as a process, over HTTP/1.1, HTTP/2 and gRPC: absent by default,
-//! there for a client that asks and for all with the flag, and true to what the client sees.
+//! there for a client that asks and for all with the flag, and in agreement with the client's
+//! clock.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,12 +16,12 @@ const LIVE: &str = "/inference.GRPCInferenceService/ServerLive";
 const ASK: (&str, &str) = ("want-server-timing", "1");
 /// Runs inside the shard.
 const INLINE: &str = "identity_fp32";
-/// Runs on a worker, for so long.
+/// Runs on a worker, with a delay.
 const SLOW: &str = "slow";
 const DELAY: Duration = Duration::from_millis(100);
 const NAMES: [&str; 5] = ["parse", "queue", "batch", "run", "write"];
 
-/// The models of the tests, the slow one so slow.
+/// The models of the tests, and the slow one with its delay.
 fn models() -> Folder {
     let folder = repository::write(Flavour::Deuteron);
     let path = folder.path().join(SLOW).join("config.pbtxt");
@@ -44,7 +45,7 @@ fn message(model: &str) -> Vec<u8> {
     Message::new().bytes(1, model).message(5, input).bytes(7, [0; 4]).into_bytes()
 }
 
-/// The ways to ask, each with what it answers where the time went.
+/// The ways to ask, each returning the answer's field of durations.
 type Way = fn(&Server, &str, &[(&'static str, &'static str)]) -> Option<String>;
 
 fn over_http1(server: &Server, model: &str, fields: &[(&'static str, &'static str)]) -> Option<String> {
@@ -60,7 +61,7 @@ fn over_http2(server: &Server, model: &str, fields: &[(&'static str, &'static st
 }
 
 fn over_grpc(server: &Server, model: &str, fields: &[(&'static str, &'static str)]) -> Option<String> {
-    // What comes back are trailers, of which one is the status.
+    // The answer consists of trailers, and one of them is the status.
     let trailers = h2::call(server.grpc(), INFER, fields, &message(model));
     assert_eq!(trailers["grpc-status"], "0", "{trailers:?}");
     trailers.get("server-timing").cloned()
@@ -68,7 +69,7 @@ fn over_grpc(server: &Server, model: &str, fields: &[(&'static str, &'static str
 
 const WAYS: [(&str, Way); 3] = [("HTTP/1.1", over_http1), ("HTTP/2", over_http2), ("gRPC", over_grpc)];
 
-/// The spans of a value, which must be the five in their order.
+/// The durations in a value, which must be the five in their order.
 fn spans(text: &str) -> [Duration; 5] {
     let spans = text.split(", ").map(|span| {
         let (name, milliseconds) = span.split_once(";dur=").unwrap_or_else(|| panic!("{text}"));
@@ -81,7 +82,7 @@ fn spans(text: &str) -> [Duration; 5] {
     spans.try_into().unwrap()
 }
 
-/// What a way answers, held against the client's own clock.
+/// The durations in a way's answer, held against the client's own clock.
 fn timed(server: &Server, way: Way, model: &str, fields: &[(&'static str, &'static str)]) -> [Duration; 5] {
     let start = Instant::now();
     let text = way(server, model, fields).expect("the time is told");
@@ -127,7 +128,7 @@ fn a_request_that_waits_behind_another_tells_so() {
             let both = [scope.spawn(one), scope.spawn(one)];
             both.map(|one| one.join().unwrap())
         });
-        // They may have missed each other by as much as the later one came late, but not by more.
+        // They may have missed each other by the lateness of the later one, but not by more.
         let waited = queues.into_iter().max().unwrap();
         assert!(waited > Duration::from_micros(500) && waited < DELAY * 20, "{name}: {queues:?}");
     }
@@ -153,8 +154,8 @@ fn the_flag_tells_all_and_only_inferences_that_went_well() {
     assert_eq!((refused["grpc-status"].as_str(), refused.get("server-timing")), ("5", None));
 }
 
-/// The field blocks of a connection are encoded once and copied: one that tells more must leave the
-/// others as they are.
+/// The field blocks of a connection are encoded once and copied: an answer with more fields must
+/// not change the others.
 #[test]
 fn calls_that_ask_and_calls_that_do_not_share_a_connection() {
     let folder = models();

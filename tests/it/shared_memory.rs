@@ -1,4 +1,4 @@
-//! Shared memory of clients by `tritonclient` and its own helpers, over HTTP and gRPC. What is checked is in
+//! Shared memory of clients by `tritonclient` and its own helpers, over HTTP and gRPC. The checks are in
 //! `tests/shared_memory/`.
 
 use std::path::Path;
@@ -22,7 +22,7 @@ fn models() -> Folder {
     add("identity", &format!("backend: 'identity' max_batch_size: 8 {PAIR}"));
     let delay = "parameters { key: 'execute_delay_ms' value { string_value: '600' } }";
     add("slow", &format!("backend: 'identity' max_batch_size: 8 instance_group {{ count: 1 }} {delay} {PAIR}"));
-    // A batch is four requests, however they come.
+    // A batch has four requests, whenever they arrive.
     let batching = "dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 20000000 }";
     add(
         "batched",
@@ -69,7 +69,7 @@ fn tritonclient_has_tensors_in_shared_memory() {
     flags.push("--cache-config=local,size=1048576");
     let mut server = Server::deuteron(models.path(), &flags);
     run(&environment, &mut server, &[]);
-    // Every request was answered once, and none is left behind.
+    // Every request was answered once, and no request is left.
     assert_eq!(metrics::metric(server.metrics(), "deuteron_requests_in_flight"), 0);
     assert!(server.stop().success(), "{}", server.log());
 }

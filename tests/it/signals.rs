@@ -1,5 +1,5 @@
-//! What signals do to a server as a process: none kills it without a drain, a second one ends it, `--drain-delay` lets
-//! balancers leave first, and nobody who connects meanwhile waits for nothing.
+//! Effects of signals on a server as a process: no signal kills it without a drain, a second one ends it,
+//! `--drain-delay` lets balancers leave first, and no client that connects meanwhile waits in vain.
 
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
@@ -43,7 +43,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for the end after a signal was sent; the exit code, and how long it took.
+/// Waits for the end after a signal. Returns the exit code, and the time that it took.
 fn end(server: &mut Server) -> (Option<i32>, Duration) {
     let start = Instant::now();
     (server.wait().code(), start.elapsed())
@@ -120,7 +120,7 @@ fn a_server_that_leaves_is_not_ready_and_serves_on_until_the_delay_is_over() {
     let start = Instant::now();
     server.signal("TERM");
     wait_until("it stays ready", || ask("/v2/health/ready").0 == 503);
-    // New connections, old ones, and models: all as before.
+    // New connections, old ones, and models: all unchanged.
     let mut served = 0;
     while start.elapsed() < Duration::from_millis(800) {
         assert_eq!(
@@ -180,8 +180,8 @@ fn who_connects_while_a_server_ends_is_answered_or_refused_at_once() {
             let (answered, longest, last) = client.join().unwrap();
             assert_eq!(last, ErrorKind::ConnectionRefused, "{io}");
             assert!(answered > 0, "{io}");
-            // A handshake whose first segment is dropped is tried again after a second. In the microseconds in which the
-            // sockets of one address stop, one after the other, that may happen to one of them.
+            // A handshake whose first segment is dropped is repeated after a second. That may happen to one of them in
+            // the microseconds in which the sockets of one address stop one by one.
             late += usize::from(longest > Duration::from_millis(900));
         }
     }
@@ -198,7 +198,7 @@ fn sum(id: u32, value: i32, is_start: bool, is_end: bool) -> Vec<u8> {
     message.message(5, input).bytes(7, value.to_le_bytes()).into_bytes()
 }
 
-/// The number that an answer of a stream has, or its error.
+/// The number in an answer of a stream, or its error.
 fn shown(answer: Option<Vec<u8>>) -> String {
     let answer = proto::ModelStreamInferResponse::decode(answer.expect("the stream goes on").as_slice()).unwrap();
     match answer.infer_response.unwrap().raw_output_contents.first() {
@@ -263,7 +263,7 @@ fn a_server_can_start_again_right_after_it_was_killed() {
 fn of_servers_that_start_together_on_one_address_one_serves_and_the_others_say_why_not() {
     let folder = Folder::new("together");
     repository::add(folder.path(), "square", repository::SQUARE, None);
-    // The loser ends a second after its start: ten pairs at a time.
+    // The second server of a pair ends a second after its start: ten pairs at a time.
     thread::scope(|scope| {
         for _ in 0..10 {
             scope.spawn(|| (0..5).for_each(|_| start_together(folder.path())));
@@ -301,7 +301,7 @@ fn start_together(repository: &Path) {
 fn a_signal_that_ends_a_server_holds_while_a_model_loads() {
     let folder = repository::write(Flavour::Deuteron);
     let flags = ["--model-control-mode=explicit", "--load-model=identity_fp32", "--exit-timeout-secs=1"];
-    // A named pipe that nobody writes keeps the load of an ONNX file waiting, or fails it at once; both must end.
+    // A named pipe without a writer keeps the load of an ONNX file waiting, or fails it at once; both must end.
     let model = folder.path().join("piped");
     std::fs::create_dir_all(model.join("1")).unwrap();
     Command::new("mkfifo").arg(model.join("1/model.onnx")).status().unwrap();

@@ -3,8 +3,8 @@
 //! deaths come from a seed; after each step the promises are checked. A failure prints the seed
 //! and the last 40 lines of its timeline.
 //!
-//! What happens ([`plan`]), the world in which it does ([`world`]), what a batch should be ([`reference`]), the same for
-//! sequences ([`sequence`]), and schedulers that are wrong on purpose ([`fault`]).
+//! The events ([`plan`]), the world in which they happen ([`world`]), a reference for batches ([`reference`]), the same
+//! for sequences ([`sequence`]), and schedulers that are wrong on purpose ([`fault`]).
 
 mod fault;
 mod plan;
@@ -22,7 +22,7 @@ use plan::Plan;
 use world::{Counts, Outcome, World};
 
 const SCHEDULES: u64 = 200_000;
-/// In so many schedules each planted fault shows.
+/// Number of schedules within which each planted fault shows.
 const SCHEDULES_WITH_FAULT: u64 = 500;
 
 #[test]
@@ -39,7 +39,7 @@ fn no_schedule_breaks_a_promise() {
             }
         }
     }
-    // What never happens is not tested.
+    // An outcome that never happens is not tested.
     for outcome in Outcome::ALL {
         assert!(counts.outcome(outcome) > SCHEDULES / 10, "{outcome:?} is rare: {counts:?}");
     }
@@ -49,7 +49,7 @@ fn no_schedule_breaks_a_promise() {
     assert!(counts.held() > SCHEDULES / 20, "responses are rarely held: {counts:?}");
 }
 
-/// The promise that a world breaks, or what an assertion of the code in it says.
+/// The promise that a world breaks, or the message of a failed assertion.
 fn violation<T>(run: impl FnOnce() -> Result<T, String>) -> Option<String> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(outcome) => outcome.err(),
@@ -113,7 +113,7 @@ fn no_schedule_of_sequences_lets_state_cross_ids_or_breaks_another_promise() {
     for outcome in sequence::world::Outcome::ALL {
         assert!(counts.outcome(outcome) > SCHEDULES / 20, "{outcome:?} is rare: {counts:?}");
     }
-    // What is unloaded is no schedule's matter.
+    // Unloads are not part of a schedule.
     for end in SequenceEnd::ALL.into_iter().filter(|end| *end != SequenceEnd::Unload) {
         assert!(counts.end(end) > SCHEDULES / 20, "{end:?} is rare: {counts:?}");
     }

@@ -1,6 +1,6 @@
 //! Connections that take the server's slots and give nothing: silent ones, slow ones, those that never read. On the
-//! server as a process: who asks for something gets through, what is idle gives its place up, each timer keeps to its
-//! flag, and all of it is counted.
+//! server as a process: clients with requests get through, idle connections give up their slots, each timer keeps to
+//! its flag, and all of it is counted.
 
 use std::cell::RefCell;
 use std::fs;
@@ -61,7 +61,7 @@ fn message() -> Vec<u8> {
     Message::new().bytes(1, "identity_fp32").message(5, input).bytes(7, [0; 4]).into_bytes()
 }
 
-/// What comes until the end.
+/// The remaining bytes, until the end.
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);
@@ -131,7 +131,7 @@ fn where_every_connection_is_busy_probes_and_operators_get_through_and_inference
         let begun = b"POST /v2/models/identity_fp32/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{";
         let busy = RefCell::new(Vec::new());
         waits_until("none is idle", || {
-            // One whose bytes were not read yet when the next came has made room for that.
+            // A connection with unread bytes has made room for the next.
             busy.borrow_mut().push(connect(server.http(), begun));
             thread::sleep(Duration::from_millis(50));
             metric(server.metrics(), RESERVED) >= 1
@@ -150,14 +150,14 @@ fn where_every_connection_is_busy_probes_and_operators_get_through_and_inference
         assert_eq!(h2::call(server.grpc(), GRPC_LIVE, &[], &[])["grpc-status"], "0", "{io}");
         assert_eq!(h2::call(server.grpc(), GRPC_INFER, &[], &message())["grpc-status"], "14", "{io}");
         assert_eq!(h2::post(server.http(), "/v2/models/identity_fp32/infer", BODY).0, 503, "{io}");
-        // Those in reserved slots are closed, the oldest first, where they say nothing.
+        // Silent connections in reserved slots are closed, the oldest first.
         let silent: Vec<_> = (0..200).map(|_| connect(server.http(), b"")).collect();
         assert_eq!(http::get(server.http(), LIVE).unwrap().status, 200);
         drop(silent);
         assert!(metric(server.metrics(), RESERVED) >= 400, "{io}");
         let told = server.log().lines().filter(|line| line.contains("new ones are answered all but inference")).count();
         assert!((1..4).contains(&told), "{io}: {told} lines");
-        // And there is room again when they are done.
+        // There is room again when they are done.
         for stream in &mut busy {
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -183,7 +183,7 @@ fn an_address_has_as_many_connections_as_the_flag_says() {
     });
 }
 
-/// What it is, where, what is sent at first, which timer ends it, after how many milliseconds, and what comes.
+/// Its name, address, first bytes, the timer that ends it, that timer's milliseconds, and the expected answer.
 type SilentCase<'a> = (&'a str, SocketAddr, &'a [u8], &'a str, u64, &'a str);
 
 #[test]
@@ -247,7 +247,7 @@ fn a_client_that_never_reads_is_closed_though_the_kernel_took_its_answer() {
             waits_until("nothing is left of them", || metric(server.metrics(), "deuteron_connections_open") <= 1);
             drop(held);
         }
-        // One that reads is not: it takes its time, and is idle then.
+        // A connection that reads is not closed: it takes its time, and is idle then.
         let mut reader = connect(server.http(), &http::echo_request(4 << 20));
         let (mut piece, mut count) = (vec![0; 1 << 20], 0);
         while count < 4 << 20 {
@@ -263,13 +263,14 @@ fn a_client_that_never_reads_is_closed_though_the_kernel_took_its_answer() {
 #[test]
 fn a_client_of_http2_whose_window_of_tcp_stays_shut_loses_its_connection() {
     let (_folder, server) = server(&["--http-write-timeout=2", "--http-idle-timeout=60"]);
-    // SETTINGS with the largest window, a WINDOW_UPDATE for the connection, and then requests whose answers nobody reads.
+    // SETTINGS with the largest window, a WINDOW_UPDATE for the connection, and then requests whose answers are never
+    // read.
     let opening =
         [&PREFACE[..24], b"\0\0\x06\x04\0\0\0\0\0\0\x04\x7f\xff\xff\xff", b"\0\0\x04\x08\0\0\0\0\0\x7f\xf0\0\0"]
             .concat();
     let open = || metric(server.metrics(), "deuteron_connections_open");
     let mut held = connect(server.http(), &opening);
-    // GET /metrics-like answers of some kilobytes: the OpenAPI document.
+    // Answers of some kilobytes: the OpenAPI document.
     for stream in (1..2_000_u32).step_by(2) {
         let path = b"/v2/docs/openapi.json";
         let block = [&b"\x82\x86\x41\x01a\x44"[..], &[path.len() as u8], path].concat();
@@ -330,7 +331,7 @@ fn frames_of_padding_alone_are_frames_that_move_nothing() {
     waits_until("it is counted", || {
         metric(server.metrics(), "deuteron_http2_calmed_total{limit=\"control_frames\"}") == 1
     });
-    // With content they are not.
+    // Frames with content do not count.
     let full = [&head(257, 0, 0, 1)[..], &[b' '; 257]].concat();
     let part = [PREFACE, &head(block.len(), 1, 4, 1), block, &full.repeat(150)].concat();
     let mut stream = connect(server.http(), &part);
@@ -349,7 +350,7 @@ fn connections_that_rest_give_the_memory_of_their_requests_back() {
     const SLICE: u64 = 200;
     let (_folder, server) = server(&[]);
     let mut held = Vec::new();
-    // One slice after the other: what the requests of the last one took serves the next.
+    // One slice after the other: memory that the requests of the last one took serves the next.
     let mut slice = || {
         for _ in 0..SLICE {
             let mut connection = Connection::open(server.http()).unwrap();
@@ -366,7 +367,7 @@ fn connections_that_rest_give_the_memory_of_their_requests_back() {
     let each = after.saturating_sub(before) * 1024 / (4 * SLICE);
     println!("{each} bytes for each connection that rests");
     assert!(each < 6 * 1024, "{each} bytes for each connection that rests");
-    // And they serve on.
+    // The connections serve on.
     for connection in held.iter_mut().step_by(50) {
         connection.send(&http::request("GET", LIVE, &[], b"")).unwrap();
         assert_eq!(connection.receive().unwrap().status, 200);

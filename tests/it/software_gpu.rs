@@ -1,6 +1,6 @@
 //! The GPU code without a GPU: the real server, and the real calls of the driver, cuBLASLt and NVML, on libraries that
-//! `software_gpu/*.cpp` makes after NVIDIA's documentation. What only hardware shows (speed, the driver's compiler,
-//! cuBLASLt's own algorithms) is `.ci/run gpu`'s.
+//! `software_gpu/*.cpp` makes after NVIDIA's documentation. Properties of hardware (speed, the driver's compiler,
+//! cuBLASLt's own algorithms) are for `.ci/run gpu`.
 
 #[expect(unsafe_code, reason = "the handles of a driver are ended, and used once more")]
 mod device;
@@ -56,13 +56,13 @@ fn is_ready(server: &Server, model: &str) -> bool {
     http::get(server.http(), &format!("/v2/models/{model}/ready")).unwrap().status == 200
 }
 
-/// Stops a server and holds it to what it owes the driver.
+/// Stops a server, and checks that it released everything to the driver.
 fn end(mut server: Server, machine: &Machine) {
     assert!(server.stop().success(), "{}", server.log());
     machine.check_clean();
 }
 
-/// What a server that does not start says.
+/// Message of a server that does not start.
 fn refusal(machine: &Machine, groups: &[(&str, &str)]) -> String {
     let folder = models(groups);
     let mut command = Server::command(folder.path(), &["--shards=1"], Ports::free());
@@ -85,7 +85,7 @@ fn the_server_gives_on_it_what_it_gives_on_the_cpu_and_shows_it() {
         assert!(gpu_metric(&server, "time_us_total", &format!(",stage=\"{stage}\"")) > 0, "{stage}");
     }
     let row = |name: &str, value: &str| format!("{name}{{gpu_uuid=\"{UUID}\"}} {value}\n");
-    // NVML is asked every other second.
+    // NVML is read every other second.
     let taken = |text: &str, name: &str| {
         let start = row(name, "");
         let value = text.lines().find_map(|line| line.strip_prefix(start.trim_end_matches('\n')));
@@ -124,7 +124,7 @@ fn of_a_classification_only_the_best_come_back() {
     assert_eq!(classes, answers(&server, "digits", 64).1);
     let log = machine.log()[before..].to_owned();
     let copies: Vec<&str> = log.lines().filter_map(|line| line.strip_prefix("out: ")).collect();
-    // 64 rows of ten values; of the best one value and one index each.
+    // Inputs: 64 rows of ten values. Outputs: one value and one index of the best of each.
     assert_eq!(copies, [(64 * 10 * 4).to_string(), (64 * (4 + 4)).to_string()]);
     end(server, &machine);
 }
@@ -179,7 +179,7 @@ fn a_broken_context_costs_what_was_in_flight_and_the_instances_are_made_anew() {
     end(server, &machine);
 }
 
-/// As `cuda.h` says of an illegal address: nothing in the process works any more.
+/// An illegal address, by the words of `cuda.h`: the whole process can no longer use CUDA.
 #[test]
 fn a_process_that_cuda_has_given_up_goes_on_without_its_gpus() {
     let Some(machine) = Machine::new().map(|machine| machine.with("STICKY", "process")) else { return };
@@ -249,7 +249,7 @@ fn a_model_that_memory_is_short_for_is_refused_or_runs_on_the_cpu() {
     end(server, &machine);
 }
 
-/// A context fits, and no more.
+/// A GPU with room for one context and nothing else.
 fn small(machine: Machine) -> Machine {
     machine.with("MEMORY", &((1 << 20) + 8192).to_string())
 }
@@ -267,7 +267,7 @@ fn a_model_that_comes_and_goes_leaves_nothing() {
     for _ in 0..3 {
         order("gpu", "load");
         check_alike(&server, "gpu");
-        // Over one that serves.
+        // Loads over a serving version.
         order("gpu", "load");
         check_alike(&server, "gpu");
         order("gpu", "unload");
@@ -418,7 +418,7 @@ fn without_cublaslt_products_are_refused_and_without_nvml_nothing_but_its_rows()
     let Some(stubborn) = Machine::new().map(|machine| machine.with("FAULTS", "no-algorithm@*")) else { return };
     let log = refusal(&stubborn, &[SINGLE]);
     assert!(log.contains("CUBLAS_STATUS 15 in cublasLtMatmulAlgoGetHeuristic"), "{log}");
-    // Where one figure is not known the others are.
+    // If one figure is not known, the others are.
     let libraries = libraries::without("libnvidia-ml.so.1", Some("nvmlDeviceGetPowerUsage"));
     let Some(libraries) = libraries else { return };
     let folder = models(&[SINGLE]);

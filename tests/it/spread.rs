@@ -1,5 +1,5 @@
-//! Connections over the shards: the kernel puts each on a shard by a hash of its addresses, and the server sees to it that
-//! none has many more than another. On the server as a process, over both protocols and on every kind of sockets.
+//! Connections over the shards: the kernel puts each on a shard by a hash of its addresses, and the server balances
+//! them between the shards. On the server as a process, over both protocols and on every kind of sockets.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -33,7 +33,7 @@ fn by_shard(server: &Server) -> Vec<u64> {
     (0..SHARDS).map(|shard| metric(server.metrics(), &name(shard))).collect()
 }
 
-/// Waits until so many are open, and returns how many each shard has.
+/// Waits until `count` connections are open, and returns the count of each shard.
 fn open(server: &Server, count: usize) -> Vec<u64> {
     let start = Instant::now();
     loop {
@@ -71,7 +71,7 @@ fn sixteen_connections_on_four_shards_leave_none_idle_and_none_crowded() {
             held.extend((held.len()..16).map(|number| connect(&server, number)));
             let have = open(&server, 16);
             assert!(have.iter().all(|count| (2..=6).contains(count)), "{io}, round {round}: {have:?}");
-            // Whichever close, those that come instead fill the gaps.
+            // For any set that closes, the connections that come instead fill the gaps.
             let mut number = 0;
             held.retain(|_| {
                 number += 1;

@@ -1,9 +1,10 @@
-//! No answer holds numbers of another: on every engine, an instance answers a good request, a failing one and a good one
-//! again, 1,000 times, with numbers that no other round has and sizes that grow and shrink. The failing one must be an error,
-//! also if a part of its outputs was written before it failed; each good one must have its own numbers.
+//! No answer has numbers of another: on every engine, an instance answers a good request, a failing one and a good one
+//! again, 1,000 times, with numbers that no other round has and sizes that grow and shrink. The failing one must be an
+//! error, also if a part of its outputs was written before it failed; each good one must have its own numbers.
 //!
-//! One script plays a table: an engine is a server, a model, and what to ask it. OpenVINO, TensorFlow and PyTorch are
-//! stand-ins (`tests/frameworks`, `tests/pytorch`) that fail as the libraries do; `.ci/run frameworks` plays OpenVINO itself.
+//! One script plays a table: an engine is a server, a model, and its requests. OpenVINO, TensorFlow and PyTorch are
+//! stand-ins (`tests/frameworks`, `tests/pytorch`) that fail as the libraries do; `.ci/run frameworks` plays OpenVINO
+//! itself.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -23,7 +24,7 @@ use crate::{pytorch, trees, triton_backends};
 
 const ROUNDS: usize = 1000;
 
-/// What a round asks: the inputs of a request.
+/// The inputs of a round's request.
 type Ask = fn(usize) -> Value;
 
 /// An engine in the table.
@@ -62,7 +63,7 @@ fn play(server: &Server, engine: &Engine) {
     }
 }
 
-/// Numbers that no other turn has, and that are exact as FP32: as many as `count`.
+/// `count` numbers that no other turn has, and that are exact as FP32.
 fn numbers(turn: usize, count: usize) -> Vec<f64> {
     (0..count).map(|index| (1000 + 16 * turn + index) as f64).collect()
 }
@@ -79,7 +80,7 @@ fn list(data: &[f64]) -> Value {
     json!([input("x", "FP32", &[data.len()], data)])
 }
 
-/// How many numbers a turn has: more and fewer than the one before.
+/// Count of numbers in a turn: more and fewer than in the one before.
 const fn count(turn: usize) -> usize {
     [5, 9, 2, 7, 1, 12, 3][turn % 7]
 }
@@ -88,7 +89,7 @@ fn doubled(data: &[f64]) -> Value {
     data.iter().map(|number| 2.0 * number).collect()
 }
 
-/// `doubled` is known before `top` fails, whose size the request sets.
+/// `doubled` is computed before `top` fails, whose size comes from the request.
 fn top_of() -> Vec<u8> {
     Onnx::default()
         .input("x", FLOAT, &[-1])
@@ -155,7 +156,7 @@ fn onnx_runtime_and_a_model_in_a_process_of_its_own() {
     }
 }
 
-/// Doubles what is not 0: 13 fails at once or behind what was written, 99 leaves the outputs as they are.
+/// Doubles what is not 0: 13 fails at once or behind written outputs, 99 leaves the outputs as they are.
 const PACKED: Engine = Engine {
     model: "packed",
     good: |turn| {
@@ -183,7 +184,7 @@ const ROWS: Engine = Engine {
 #[test]
 fn openvino() {
     let folder = Folder::new("stale-openvino");
-    // Older releases keep what a failed run left in the model.
+    // Older releases keep the state of a failed run in the model.
     let older = frameworks::add_library(folder.path(), "openvino.c", "libopenvino_c.so.2540", &["-DKEEPS"]);
     for library in [frameworks::openvino(folder.path()), older] {
         play_openvino(folder.path(), &library);
@@ -200,7 +201,7 @@ fn play_openvino(folder: &Path, library: &Path) {
     };
     frameworks::add(&models, "packed", &config("y", "-1", 0), "model.xml", "input x 3 -1\noutput y 3 -1\npacks\n");
     frameworks::add(&models, "rows", &config("y", "2", 8), "model.xml", "input x 3 -1 2\noutput y 3 -1 2\n");
-    // Each run has as many rows as the file says: the answer is a part of the output.
+    // Each run has the file's number of rows: the answer is a part of the output.
     let padded = ["SKIP_OV_DYNAMIC_BATCHSIZE", "ENABLE_BATCH_PADDING"]
         .map(|key| format!("parameters {{ key: '{key}' value {{ string_value: 'YES' }} }}"));
     let padded = format!("{} {}", config("y", "2", 8), padded.join(" "));
@@ -253,7 +254,7 @@ fn trees() {
         let row = &rows[place * features..][..features];
         let want = &answers[place * classes..][..classes];
         assert_eq!(trees::answer(&server, "m", row, 1), want, "{turn}");
-        // A row of another width is no row of the model's.
+        // A row of another width does not fit the model.
         let short = json!([{"name": "input__0", "datatype": "FP32", "shape": [1, 1], "data": [turn]}]);
         assert_eq!(infer(&server, "m", &short).0, 400, "{turn}");
     }
@@ -288,13 +289,13 @@ fn python() {
     let Some(models) = Models::new() else { return };
     let config = format!("backend: 'python' instance_group {{ kind: KIND_CPU }} {PACKED_CONFIG}");
     let zoo = models.add("packed", &config, PYTHON).serve(&["--shards=1"]);
-    // An answer without an output is the model's to give: it must hold none.
+    // An answer without an output is the model's choice: it must be empty.
     let (status, answer) = infer(&zoo.server, "packed", &list(&[99.0, 1.0]));
     assert!(status == 200 && answer["outputs"].as_array().is_none_or(Vec::is_empty), "{status} {answer}");
     play(&zoo.server, &Engine { failing: &PACKED_FAILING, ..PACKED });
 }
 
-/// Those of [`PACKED`] that fail on engines with responses of their own.
+/// The requests of [`PACKED`] that fail on engines with responses of their own.
 const PACKED_FAILING: [Ask; 2] = [|_| list(&[13.0, 1.0]), |round| list(&[&numbers(round, 4)[..], &[13.0]].concat())];
 
 #[test]
@@ -304,7 +305,7 @@ fn backends_written_for_triton() {
     for place in triton_backends::PLACES {
         let server = triton_backends::start(&models, &backends, &[place]);
         play(&server, &Engine { failing: &PACKED_FAILING, ..PACKED });
-        // What a backend leaves out of a buffer is zeros.
+        // Bytes of a buffer that a backend does not write are zeros.
         for round in 0..ROUNDS {
             let (inputs, want) = (PACKED.good)(round);
             let (_, answer) = infer(&server, "packed", &inputs);
@@ -360,7 +361,7 @@ fn every_engine_has_a_row() {
         "triton",
         "triton_process",
     ];
-    // Parts of engines, and the built-in ones, which make each answer of its request.
+    // Parts of engines, and the built-in ones, which make each answer from its request.
     let others = ["batch", "builtin", "custom_metrics", "kernel"];
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()).filter(|entry| entry.path().is_dir());
     let names = entries.map(|entry| entry.file_name().into_string().unwrap());

@@ -1,5 +1,5 @@
-//! Statistics and metrics, on the server as a process: what both protocols and `/metrics` tell of a
-//! model version is the same, and is what the clients sent.
+//! Statistics and metrics, on the server as a process: both protocols and `/metrics` tell the same of a model version,
+//! and it agrees with the clients' counts.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -102,7 +102,7 @@ fn in_json(model: &proto::ModelStatistics) -> Value {
     })
 }
 
-/// The statistics of a model, after every way to ask for them agreed with the others.
+/// The statistics of a model, after comparing all ways to ask for them.
 fn agreed(server: &Server, model: &str) -> Value {
     let one = rest(server, &format!("/v2/models/{model}/stats"));
     assert_eq!(one, rest(server, &format!("/v2/models/{model}/versions/1/stats")));
@@ -227,7 +227,7 @@ fn statistics_of_a_model_on_workers_count_batches_refusals_and_clients_that_left
         while crate::support::metrics::batches_left(server.metrics(), "slow") == 0 {
             thread::sleep(Duration::from_millis(2));
         }
-        // The only request of the batch that runs.
+        // The only request of the running batch.
         socket2::SockRef::from(&leaving).set_linger(Some(Duration::ZERO)).unwrap();
         drop(leaving);
         let over_http = scope.spawn(|| http::exchange(server.http(), &request("slow", 2)).unwrap().status);
@@ -287,7 +287,7 @@ fn lookup_server() -> (Folder, Server) {
     (folder, server)
 }
 
-/// Asks for three rows at once: the statuses.
+/// Asks for three rows at once. Returns the statuses.
 fn look_up(server: &Server, model: &str, rows: [i32; 3]) -> [u16; 3] {
     thread::scope(|scope| {
         let asked = rows.map(|row| {

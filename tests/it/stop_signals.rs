@@ -1,6 +1,6 @@
-//! A stop signal that reaches a server more than once, as from wrappers that forward what their process group has received
-//! too: `timeout`, a shell, a Python parent, the control group of a systemd unit, the init of a container. No request is
-//! lost to it.
+//! A stop signal that reaches a server more than once, as from wrappers that forward a signal which their process group
+//! has received too: `timeout`, a shell, a Python parent, the control group of a systemd unit, the init of a container.
+//! No request is lost to it.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ use crate::support::skipped::skip_unless_ci;
 
 const BODY: &[u8] = br#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[2]}]}"#;
 
-/// No time of a test: a second signal never counts.
+/// Beyond the time of any test: a second signal never counts.
 const NEVER: &str = "--second-signal-after-ms=3600000";
 
 /// A shell that forwards the signals that it receives, as scripts at the start of containers do.
@@ -54,7 +54,7 @@ impl Wrapped {
         Self { _folder: folder, server: Server::start(command, ports) }
     }
 
-    /// A request of which the server has the head and awaits the body: it is in flight for as long as the test wants.
+    /// A request whose head has arrived and whose body has not: it is in flight for as long as the test wants.
     fn begin_request(&self) -> Connection {
         let mut connection = Connection::open(self.server.http()).unwrap();
         let (path, size) = ("/v2/models/identity_fp32/infer", BODY.len());
@@ -84,12 +84,12 @@ impl Wrapped {
         assert!(sent.unwrap().success());
     }
 
-    /// The wrapper, or the server where it has none.
+    /// The wrapper, or the server without one.
     fn id(&self) -> i64 {
         self.server.id().into()
     }
 
-    /// All processes of the group: those of its control group, where it is a unit of systemd.
+    /// All processes of the group, or of the control group of a systemd unit.
     fn group(&self) -> Vec<i64> {
         let listed = Command::new("ps").args(["-e", "-o", "pid=,pgid=,comm="]).output().unwrap();
         let listed = String::from_utf8(listed.stdout).unwrap();
@@ -110,7 +110,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a program is there, which every machine of CI has.
+/// Returns true if a program is there, which every machine of CI has.
 fn is_there(program: &str) -> bool {
     let is_there = Command::new("sh").args(["-c", &format!("command -v {program}")]).stdout(Stdio::null()).status();
     let is_there = is_there.is_ok_and(|status| status.success());
@@ -164,7 +164,7 @@ fn the_end_of_standard_input_is_no_second_signal() {
     let ports = Ports::free();
     let flags = ["--exit-with-stdin=true", "--second-signal-after-ms=0", "--exit-timeout-secs=120"];
     let plain = Server::command(folder.path(), &flags, ports);
-    // Standard input ends when the test makes the file.
+    // Standard input ends when the test creates the file.
     let end = folder.path().join("end");
     let script = format!("while [ ! -e '{}' ]; do sleep 0.01; done | \"$@\"", end.display());
     let mut command = Command::new("sh");

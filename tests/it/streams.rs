@@ -1,5 +1,5 @@
-//! `ModelStreamInfer` on the server as a process: errors that end a stream, what statistics tell of each
-//! response, and answers that the response cache has.
+//! `ModelStreamInfer` on the server as a process: errors that end a stream, statistics of each response, and answers
+//! from the response cache.
 
 use crate::support::folder::Folder;
 use crate::support::grpc::Client;
@@ -27,7 +27,7 @@ fn request(model: &str, value: i32) -> Vec<u8> {
     Message::new().bytes(1, model).bytes(3, "r").message(5, input).bytes(7, value.to_le_bytes()).into_bytes()
 }
 
-/// The numbers that came, or the errors in band, and the status at the end.
+/// The received numbers, or the errors in band, and the status at the end.
 fn play(server: &Server, metadata: &[(&'static str, &'static str)], requests: Vec<Vec<u8>>) -> (Vec<String>, String) {
     let (came, end) = Client::new(server.grpc()).stream(STREAM, metadata, requests);
     let shown = |answer: Vec<u8>| {
@@ -54,7 +54,7 @@ fn an_error_of_a_model_ends_a_stream_that_asks_for_it_and_is_in_band_otherwise()
     assert_eq!((came, end.as_str()), (vec!["1".to_owned(), unknown.to_owned(), text.to_owned()], "Ok"));
     let (came, end) = play(&server, &[("triton_grpc_error", "true")], vec![request("square", -1)]);
     assert_eq!((came, end), (vec![], format!("InvalidArgument {text}")));
-    // What is no request of a model is in band, as Triton has it.
+    // An error that no request of a model caused is in band, as Triton has it.
     let (came, end) = play(&server, &[("triton_grpc_error", "true")], vec![request("nope", 1), request("square", 1)]);
     assert_eq!((came.len(), end.as_str()), (2, "Ok"));
     let (came, end) = play(&server, &[("triton_grpc_error", "false")], vec![request("square", -1)]);
@@ -98,7 +98,7 @@ fn a_stream_is_answered_by_the_response_cache() {
     assert_eq!((came, end.as_str()), (vec!["7".to_owned(), "8".to_owned()], "Ok"));
     let count = |name: &str| metrics::metric(server.metrics(), &format!("{name}{{model=\"cached\",version=\"1\"}}"));
     assert_eq!((count("nv_cache_num_hits_per_model"), count("nv_cache_num_misses_per_model")), (1, 2));
-    // A unary call is answered by what a stream brought.
+    // A unary call is answered from a stream's response.
     let body = br#"{"inputs":[{"name":"IN","shape":[1],"datatype":"INT32","data":[8]}]}"#;
     assert_eq!(http::post(server.http(), "/v2/models/cached/infer", body).unwrap().status, 200);
     assert_eq!(count("nv_cache_num_hits_per_model"), 2);

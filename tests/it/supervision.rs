@@ -1,5 +1,5 @@
-//! A server under a supervisor: what it tells systemd's notify socket and when, sockets that were opened for it, health
-//! checks by `deuteron health`, and directories as stores leave them.
+//! A server under a supervisor: its messages to systemd's notify socket, sockets that were opened for it, health checks
+//! by `deuteron health`, and directories as stores leave them.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,7 +17,7 @@ use crate::support::repository::{self, Flavour};
 use crate::support::server::{Ports, Server};
 use crate::support::skipped::skip_unless_ci;
 
-/// A notify socket, and what was told until now.
+/// A notify socket, and its messages so far.
 struct Supervisor {
     socket: UnixDatagram,
     told: Vec<String>,
@@ -30,7 +30,7 @@ impl Supervisor {
         Self { socket, told: Vec::new() }
     }
 
-    /// Reads until a line with such a beginning is told; its rest.
+    /// Reads until a line with this beginning comes. Returns its rest.
     fn wait_for_rest(&mut self, begin: &str) -> String {
         loop {
             let mut space = [0; 4096];
@@ -43,7 +43,7 @@ impl Supervisor {
         }
     }
 
-    /// Reads until something is told; what was told before it in between.
+    /// Reads until a message comes. Returns the messages before it.
     fn wait_for(&mut self, line: &str) -> Vec<String> {
         let from = self.told.len();
         loop {
@@ -118,7 +118,7 @@ fn the_watchdog_is_fed_until_the_server_stands_still() {
     (0..10).for_each(|_| drop(supervisor.wait_for("WATCHDOG=1")));
     let took = start.elapsed();
     assert!(took > Duration::from_millis(1_500) && took < Duration::from_secs(6), "every 0.2 s: {took:?}");
-    // A process that is stopped stands still altogether: the supervisor hears nothing more.
+    // A stopped process does nothing: the supervisor gets no further messages.
     server.signal("STOP");
     thread::sleep(Duration::from_millis(100));
     supervisor.socket.set_nonblocking(true).unwrap();
@@ -137,7 +137,7 @@ fn activated(repository: &Path, flags: &[&str], sockets: Vec<OwnedFd>, names: &s
     if !names.is_empty() {
         command.env("LISTEN_FDNAMES", names);
     }
-    // The shell's process becomes the server's, so that it can tell its id.
+    // The shell's process becomes the server's, so that its id is known.
     let mut shell = Command::new("sh");
     shell.args(["-c", "LISTEN_PID=$$ exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
@@ -148,7 +148,7 @@ fn activated(repository: &Path, flags: &[&str], sockets: Vec<OwnedFd>, names: &s
     unsafe {
         shell.pre_exec(move || {
             for (number, socket) in (3..).zip(&sockets) {
-                // dup2 on itself would leave the flag that closes it.
+                // dup2 onto itself would keep the close-on-exec flag.
                 if socket.as_raw_fd() == number {
                     libc::fcntl(number, libc::F_SETFD, 0);
                 } else if libc::dup2(socket.as_raw_fd(), number) < 0 {
@@ -162,7 +162,7 @@ fn activated(repository: &Path, flags: &[&str], sockets: Vec<OwnedFd>, names: &s
 }
 
 fn listeners(count: usize) -> (Vec<OwnedFd>, Vec<SocketAddr>) {
-    // High numbers, so that none is overwritten by another on its way to its place.
+    // High numbers, so that no descriptor is overwritten by another on its way to its place.
     let one = || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -187,7 +187,7 @@ fn sockets_that_were_opened_for_it_are_served_by_all_shards_and_left_open_at_the
         assert_eq!(grpc.call("/inference.GRPCInferenceService/ServerLive", &[]).unwrap(), [8, 1]);
         assert!(crate::support::metrics::metric(server.metrics(), "deuteron_connections_open") > 0);
         assert_eq!(server.stop().code(), Some(0));
-        // The supervisor has them still: whoever connects waits for the next server.
+        // The supervisor still has them: a new connection waits for the next server.
         let waiting = std::net::TcpStream::connect(addresses[1]).unwrap();
         kept[1].set_nonblocking(true).unwrap();
         assert_eq!(kept[1].accept().unwrap().1, waiting.local_addr().unwrap(), "{io}");
@@ -272,7 +272,7 @@ fn a_health_check_tells_by_its_exit_code_whether_a_server_is_ready() {
     check(&["health", "--url=https://a"], 1, "'https' is not spoken here");
 }
 
-/// What a server says that does not start.
+/// Message of a server that does not start.
 fn refused(path: &Path, flags: &[&str]) -> String {
     let output = Server::command(path, flags, Ports::free()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -291,7 +291,7 @@ fn a_directory_with_one_onnx_file_of_any_name_is_that_model() {
     assert_eq!(ready(&server, "my_model"), 200);
     let server = Server::deuteron(folder.path(), &["--shards=1", "--model-name=iris"]);
     assert_eq!(ready(&server, "iris"), 200);
-    // With two it is not clear which.
+    // With two files the choice is not clear.
     std::fs::write(folder.path().join("other.onnx"), &model).unwrap();
     let text = refused(folder.path(), &["--model-name=iris"]);
     assert!(text.contains("--model-name is for a path that holds one model"), "{text}");

@@ -1,5 +1,5 @@
-//! What the program is made of: licences, duplicates and sources by the lists of `deny.toml`, and the list of packages
-//! that the program carries for scanners.
+//! Contents of the program: licences, duplicates and sources by the lists of `deny.toml`, and the list of packages that
+//! the program carries for scanners.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -22,10 +22,10 @@ fn list(name: &str) -> BTreeSet<String> {
 
 /// The packages that build the program or are linked into it, `name@version`, with their licences.
 fn packages() -> BTreeMap<String, String> {
-    // As it is released.
+    // The features of a release.
     let tree = ["tree", "--locked", "--features=stores", "--edges=normal,build", "--prefix=none", "--format={p}|{l}|"];
     let told = |more: &[&str]| Command::new("cargo").args(tree).args(more).current_dir(ROOT).output().unwrap();
-    // What the feature needs may not be here yet.
+    // The feature's dependencies may not be here yet.
     let offline = told(&["--offline"]);
     let output = if offline.status.success() { offline } else { told(&[]) };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -40,7 +40,7 @@ fn packages() -> BTreeMap<String, String> {
     text.lines().map(package).collect()
 }
 
-/// Whether a licence expression (SPDX, annex D) can be met with the licences that are allowed.
+/// Returns true if a licence expression (SPDX, annex D) can be met with the allowed licences.
 fn is_allowed(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let tokens: Vec<&str> = spaced.split_whitespace().collect();
@@ -73,7 +73,7 @@ fn one<'a>(tokens: &'a [&'a str], allowed: &BTreeSet<String>) -> (bool, &'a [&'a
             (_, rest) => (false, rest),
         },
         [licence, "WITH", exception, rest @ ..] => (allowed.contains(&format!("{licence} WITH {exception}")), rest),
-        // Or any later version of it.
+        // Or any later version of the licence.
         [licence, rest @ ..] => (allowed.contains(licence.trim_end_matches('+')), rest),
         [] => (false, tokens),
     }
@@ -128,7 +128,7 @@ fn every_package_comes_from_the_registry_with_its_checksum() {
 
 #[test]
 fn no_package_needs_a_newer_rust_than_the_crate_says() {
-    // What other systems need is not fetched for a test.
+    // Dependencies for other systems are not fetched for a test.
     let platform = format!("--filter-platform={}-unknown-linux-gnu", std::env::consts::ARCH);
     let metadata = ["metadata", "--format-version=1", "--locked", "--offline", &platform];
     let output = Command::new("cargo").args(metadata).current_dir(ROOT).output().unwrap();
@@ -141,7 +141,7 @@ fn no_package_needs_a_newer_rust_than_the_crate_says() {
     };
     let packages = metadata["packages"].as_array().unwrap();
     let ours = packages.iter().find(|package| package["name"] == "deuteron").map(least).unwrap();
-    // Packages that only tests build are in the list too, and need less.
+    // Packages that only tests build are in the list too; they may need an older Rust.
     let newer = packages.iter().filter(|package| least(package) > ours);
     assert_eq!(newer.map(|package| package["name"].as_str().unwrap()).collect::<Vec<_>>(), Vec::<&str>::new());
 }

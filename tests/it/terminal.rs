@@ -1,5 +1,5 @@
-//! What a person sees who starts a server at a terminal: how far the loads are, on a line that changes; errors and warnings
-//! in colour. Nothing of it where the output goes elsewhere.
+//! A server at a terminal: the progress of loads, on a line that changes; errors and warnings in colour. Plain lines if
+//! the output goes elsewhere.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ const SLOW: &str = "import time\n\nclass TritonPythonModel:\n    def initialize(
 const SLOW_CONFIG: &str = "backend: 'python'\ninput { name: 'X' data_type: TYPE_FP32 dims: 1 }\n\
                            output { name: 'Y' data_type: TYPE_FP32 dims: 1 }\ninstance_group { kind: KIND_CPU }\n";
 
-/// Starts a server with two slow models and one that fails, waits until it is ready, ends it, and returns what it wrote.
+/// Starts a server with two slow models and one that fails, waits until it is ready, ends it, and returns its output.
 fn start_and_end(python: &Environment, is_terminal: bool, variables: &[(&str, &str)]) -> String {
     let folder = Folder::new("terminal");
     for name in ["slow_a", "slow_b"] {
@@ -43,7 +43,7 @@ fn start_and_end(python: &Environment, is_terminal: bool, variables: &[(&str, &s
         command.arg("/dev/null");
     }
     command.env_remove("NO_COLOR").env("TERM", "xterm").envs(variables.iter().copied());
-    // What a terminal shows is the output of `script`.
+    // The output of `script` is what a terminal shows.
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
     let process = loop {
@@ -73,7 +73,7 @@ fn a_terminal_shows_what_loads_and_in_colour_what_fails_and_nothing_else_does() 
     assert!(coloured.contains("] 1 of 3: slow_a ") && coloured.contains(", slow_b "), "{coloured:?}");
     let failed = coloured.lines().find(|line| line.contains("failed to load")).unwrap();
     assert!(failed.contains("\x1b[31mE") && failed.contains("\x1b[0m"), "{failed:?}");
-    // The last look of the line is taken away before the next lines come.
+    // The last progress line is erased before the next lines come.
     let rest = coloured.rsplit("Loading [").next().unwrap();
     assert!(rest.contains("\r\x1b[K") && rest.contains("1 of 3 models failed"), "{rest:?}");
 

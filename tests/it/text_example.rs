@@ -12,7 +12,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/text")
 }
 
-/// None where there is no Python to run it.
+/// `None` without a Python to run it.
 fn server() -> Option<Server> {
     let interpreter = format!("--backend-config=python,interpreter={}", Environment::shared()?.python().display());
     Some(Server::deuteron(&folder(), &["--shards=1", &interpreter]))

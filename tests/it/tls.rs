@@ -1,5 +1,5 @@
-//! TLS on the ports of a server, with certificates that `openssl` makes and clients of other people: curl, `openssl
-//! s_client`, tritonclient and grpcio. What no client does is sent by rustls' own, byte by byte where it matters.
+//! TLS on the ports of a server, with certificates that `openssl` makes and third-party clients: curl, `openssl
+//! s_client`, tritonclient and grpcio. Bytes that no client sends come from rustls' own, one by one where it matters.
 
 pub(crate) mod files;
 
@@ -27,7 +27,7 @@ const INFER: &str = "/v2/models/identity_uint8/infer";
 const BODY: &str = r#"{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[1,3],"data":[1,2,3]}]}"#;
 const ANSWERED: &str = r#""data":[1,2,3]"#;
 
-/// A server whose HTTP and gRPC ports have TLS, and its metrics have none.
+/// A server with TLS on its HTTP and gRPC ports, and without it on its metrics port.
 fn server(files: &Files, flags: &[&str]) -> (Folder, Server) {
     let folder = repository::write(Flavour::Deuteron);
     let own = [files.flags("http", false), files.flags("grpc", false)].concat();
@@ -44,7 +44,7 @@ fn failures(server: &Server, reason: &str) -> u64 {
     metric(server.metrics(), &format!("deuteron_tls_handshakes_failed_total{{reason=\"{reason}\"}}"))
 }
 
-/// Waits until a figure is what is expected.
+/// Waits until a figure has its expected value.
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -90,7 +90,7 @@ fn every_way_of_the_sockets_serves_tls() {
     }
 }
 
-/// A connection whose reads send nothing: what the server has answered is read although it takes no more.
+/// A connection whose reads send nothing: it reads the server's answer although the server has stopped reading.
 struct Apart(TlsStream);
 
 impl Read for Apart {
@@ -143,7 +143,7 @@ fn every_case_of_http_1_is_answered_over_tls_too() {
     assert!(failures.is_empty(), "{}/{count}\n{}", count - failures.len(), failures.join("\n"));
 }
 
-/// What curl prints of an exchange: version of HTTP and status; or that it failed.
+/// curl's report of an exchange: version of HTTP and status; `None` if it failed.
 fn curl(files: &Files, address: SocketAddr, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new("curl");
     command.args([
@@ -185,13 +185,13 @@ fn curl_negotiates_version_and_protocol() {
     }
 }
 
-/// What `openssl s_client` says of a connection.
+/// Output of `openssl s_client` for a connection.
 fn s_client(files: &Files, address: SocketAddr, arguments: &[&str]) -> String {
     let mut command = Command::new("openssl");
     command.args(["s_client", "-CAfile", &files.text("authority.pem"), "-connect", &address.to_string()]);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // A request, so that tickets of TLS 1.3 have come when it is answered; where there is no connection, nobody reads.
+    // A request, so that tickets of TLS 1.3 have come when it is answered. The write fails if there is no connection.
     let _ =
         child.stdin.take().unwrap().write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     let output = child.wait_with_output().unwrap();
@@ -239,7 +239,7 @@ fn openssl_resumes_its_sessions_and_finds_no_old_version_or_suite() {
     {
         refused(&["-tls1_2", "-cipher", &format!("{suite}:@SECLEVEL=0")]);
     }
-    // Neither compression nor renegotiation.
+    // Neither compression nor renegotiation is offered.
     let text = s_client(&files, server.http(), &["-tls1_2", "-ign_eof"]);
     assert!(text.contains("Compression: NONE"), "{text}");
 }
@@ -258,10 +258,10 @@ fn a_port_with_mutual_tls_serves_those_alone_who_have_a_certificate() {
     };
     assert_eq!(ask(files.client(true)).unwrap().status, 200);
     assert!(ask(files.client(false)).is_err(), "no certificate");
-    // One of another authority, though the client trusts the server.
+    // A certificate of another authority, though the client trusts the server.
     std::fs::copy(files.path("authority.pem"), others.path("authority.pem")).unwrap();
     assert!(ask(others.client(true)).is_err(), "somebody else's certificate");
-    // The gRPC port needs none.
+    // The gRPC port needs no certificate.
     assert_eq!(infer(&files, server.grpc()).unwrap().status, 200);
     // The metrics port has TLS, too.
     let mut metrics = files.http(server.metrics()).unwrap();
@@ -315,7 +315,7 @@ fn plain_clients_at_a_port_with_tls_and_tls_clients_at_one_without_are_told_so()
     let preface = http::exchange(server.grpc(), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
     assert_eq!(preface.status, 400, "HTTP/2 without TLS is plain text as well");
     assert_eq!(failures(&server, "plain"), before + 2);
-    // The metrics port has none; nor has this server.
+    // The metrics port has no TLS; nor has this server.
     assert!(files.connect(server.metrics()).unwrap().write_all(b"GET / HTTP/1.1\r\n\r\n").is_err());
     let folder = repository::write(Flavour::Deuteron);
     let plain = Server::deuteron(folder.path(), &[]);
@@ -343,7 +343,7 @@ fn bytes_that_are_no_tls_get_an_alert_and_cost_nothing_else() {
         let first: &[u8] = if round % 2 == 0 { &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc] } else { &[0x80] };
         let mut socket = TcpStream::connect(server.http()).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        // It may be closed before all of it is sent.
+        // The connection may be closed before all of it is sent.
         let _ = socket.write_all(&[first, &bytes].concat());
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
@@ -443,19 +443,19 @@ fn the_end_of_input_is_the_clients_word_and_a_cut_connection_is_none() {
     let Some(files) = Files::new(KeyKind::Ecdsa) else { return };
     let (_folder, server) = server(&files, &[]);
     let whole = request("POST", INFER, &[], BODY.as_bytes());
-    // Half closed: it has said that it sends no more, and still reads.
+    // Half closed: the client has ended its sending side, and still reads.
     let mut connection = files.http(server.http()).unwrap();
     connection.send(&whole).unwrap();
     connection.stream().conn.send_close_notify();
     connection.stream().flush().unwrap();
     assert_eq!(connection.receive().unwrap().status, 200);
     assert!(connection.is_closed());
-    // The server's end is its word, too: it is no cut connection.
+    // The server's end is a close_notify, too.
     let mut connection = files.http(server.http()).unwrap();
     connection.send(&request("GET", "/v2", &[("Connection", "close")], b"")).unwrap();
     assert_eq!(connection.receive().unwrap().status, 200);
     assert_eq!(connection.stream().read(&mut [0; 8]).unwrap(), 0, "close_notify");
-    // Cut within a body, though what came is a whole JSON document for whoever reads to the end.
+    // Cut within a body, though the received part is a whole JSON document to a reader that takes the end for its end.
     let received = metric(server.metrics(), "deuteron_requests_received_total");
     for body in ["Content-Length: 1000\r\n", "Transfer-Encoding: chunked\r\n"] {
         let mut connection = files.http(server.http()).unwrap();
@@ -527,7 +527,7 @@ fn certificates_are_read_again_without_a_lost_connection_and_broken_ones_are_not
         let last = shown(server.http());
         assert_ne!(last, first);
         assert_eq!(shown(server.grpc()), last, "on every port");
-        // A key that is not that of the certificate, and one that is no key.
+        // A key of another certificate, and a file that is not a key.
         let key = std::fs::read(files.path("server.key")).unwrap();
         replace(&files.path("server.key"), &std::fs::read(files.path("client.key")).unwrap());
         server.signal("HUP");

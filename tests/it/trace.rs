@@ -24,7 +24,7 @@ use crate::support::python::Environment;
 use crate::support::repository;
 use crate::support::server::Server;
 
-/// How long something may take until it shows.
+/// Time limit for a change to show.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 const PAIR: &str = "max_batch_size: 8 input { name: 'INPUT0' data_type: TYPE_FP32 dims: -1 }
@@ -123,7 +123,7 @@ fn read(path: &Path) -> BTreeMap<u64, Traced> {
     traces
 }
 
-/// The entries of a file that is written soon: it may be there before they are.
+/// The entries of a file that is about to be written: the file may exist before they do.
 fn read_when(path: &Path, is_there: impl Fn(&BTreeMap<u64, Traced>) -> bool) -> BTreeMap<u64, Traced> {
     let start = Instant::now();
     loop {
@@ -195,7 +195,7 @@ fn settings_that_cannot_be_are_refused_with_tritons_texts() {
     assert_eq!(empty.status, 400);
     let of_version = http::get(server.http(), "/v2/models/worker/versions/1/trace/setting").unwrap();
     assert_eq!(of_version.status, 404);
-    // What is off may be set to anything, and is told.
+    // Settings can be changed and read while tracing is off.
     let (status, told) = set(&server, "", &json!({ "trace_rate": "7", "log_frequency": "3" }));
     assert_eq!((status, &told["trace_rate"], &told["log_frequency"]), (200, &json!("7"), &json!("3")));
     infer_well(&server, "identity");
@@ -260,11 +260,11 @@ fn rate_count_and_log_frequency_choose_traces_and_files() {
         assert_eq!(set(&server, "", &settings).0, 200);
     };
     let infer_often = |count: usize| (0..count).for_each(|_| infer_well(&server, "identity"));
-    // Two of six.
+    // Two of six requests.
     on(json!({ "trace_rate": "3", "log_frequency": "2" }));
     infer_often(6);
     assert_eq!(read_when(&numbered(0), |_| true).len(), 2);
-    // Three of five, and then no more; what remains is told.
+    // Three of five, then no further ones; the remaining count is reported.
     on(json!({ "trace_rate": "1", "log_frequency": "0", "trace_count": "3" }));
     infer_often(2);
     let told = || {
@@ -275,7 +275,7 @@ fn rate_count_and_log_frequency_choose_traces_and_files() {
     infer_often(3);
     assert_eq!(read_when(&numbered(1), |_| true).len(), 3);
     assert_eq!(told(), "0");
-    // One in its file, and one that is left when the setting is replaced.
+    // One in its file, and one left when the setting is replaced.
     on(json!({ "trace_count": null, "log_frequency": "2" }));
     infer_often(3);
     assert_eq!(read_when(&numbered(2), |_| true).len(), 2);
@@ -317,7 +317,7 @@ fn a_file_that_cannot_be_written_costs_traces_and_one_line_of_the_log() {
     assert_eq!(server.log().matches("failed creating trace file").count(), 1, "{}", server.log());
 }
 
-/// Waits until a metric is at least so much.
+/// Waits until a metric is at least `least`.
 fn wait_for_metric(server: &Server, name: &str, least: u64) {
     let start = Instant::now();
     while crate::support::metrics::metric(server.metrics(), name) < least {
@@ -326,7 +326,7 @@ fn wait_for_metric(server: &Server, name: &str, least: u64) {
     }
 }
 
-/// A collector of OTLP over HTTP: each request that it takes.
+/// A collector of OTLP over HTTP, with its received requests.
 struct Collector {
     address: SocketAddr,
     taken: Receiver<ExportTraceServiceRequest>,
@@ -369,14 +369,14 @@ impl Collector {
         ExportTraceServiceRequest::decode(&body[..]).unwrap()
     }
 
-    /// The next spans, and what they say of the server.
+    /// The next spans, and their attributes of the server.
     fn next(&self) -> ResourceSpans {
         let request = self.taken.recv_timeout(WAIT_MAX).expect("spans come");
         let [spans] = &request.resource_spans[..] else { panic!("{request:?}") };
         spans.clone()
     }
 
-    /// So many spans.
+    /// Reads exactly `count` spans.
     fn spans(&self, count: usize) -> Vec<Span> {
         let mut all = Vec::new();
         while all.len() < count {
@@ -452,13 +452,13 @@ fn a_collector_gets_spans_with_tritons_names_below_those_of_the_client() {
     assert_eq!(named(&spans, "worker").parent_span_id, ensemble.span_id);
     assert_eq!(spans.iter().filter(|span| span.name == "compute").count(), 2);
 
-    // What is told of the settings names the collector.
+    // The settings' answer names the collector.
     let told = http::get(server.http(), "/v2/trace/setting").unwrap();
     let told: Value = serde_json::from_slice(&told.body).unwrap();
     assert_eq!((&told["trace_mode"], &told["bsp_schedule_delay"]), (&json!("opentelemetry"), &json!("50")));
     assert!(told.get("trace_file").is_none() && told["url"].is_string(), "{told}");
 
-    // The last spans are sent when the server ends.
+    // The last spans are sent at the end of the server.
     call(&server, "identity", &[]);
     assert!(server.stop().success(), "{}", server.log());
     assert_eq!(events(named(&collector.spans(3), "InferRequest")), front_events("GRPC"));
@@ -485,7 +485,7 @@ fn a_client_that_sends_its_trace_is_traced_whatever_the_rate_is() {
     is_childs(named(&collector.spans(3), "InferRequest"));
 }
 
-/// So many inferences, none of which takes long.
+/// Sends `count` inferences, and checks that each is quick.
 fn infer_quickly(server: &Server, count: usize) {
     for _ in 0..count {
         let start = Instant::now();
@@ -509,7 +509,7 @@ fn a_collector_that_is_gone_costs_spans_and_nothing_else() {
 #[test]
 fn a_silent_collector_costs_spans_and_the_server_ends_in_time() {
     let models = models();
-    // Accepts, by its backlog, and says nothing.
+    // A peer that accepts, by its backlog, and stays silent.
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let more = [
         "--trace-config=rate=1",

@@ -33,7 +33,7 @@ fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// What a model answers to rows.
+/// A model's answer to rows.
 pub fn answer(server: &Server, model: &str, rows: &[f32], count: usize) -> Vec<f32> {
     let (width, size) = (rows.len() / count, rows.len() * 4);
     let head = format!(
@@ -45,7 +45,7 @@ pub fn answer(server: &Server, model: &str, rows: &[f32], count: usize) -> Vec<f
     response.body[head..].as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect()
 }
 
-/// Whether two answers are the same bits. Zeros of either sign are, and what is not a number.
+/// Returns true if two answers have the same bits. Zeros of either sign are equal, and so are NaNs.
 fn is_same(got: &[f32], want: &[f32]) -> bool {
     let same =
         |(got, want): (&f32, &f32)| got.to_bits() == want.to_bits() || got == want || (got.is_nan() && want.is_nan());
@@ -155,7 +155,7 @@ fn models_trained_at_random_answer_as_their_libraries_do_to_the_last_bit() {
     let Some(environment) = Environment::create("trees", "tests/trees/requirements.txt", &["python3"]) else { return };
     let folder = Folder::new("trees");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trees/forests.py");
-    // Other models each day.
+    // Other models each run.
     let seed = std::env::var("DEUTERON_SEED").unwrap_or_else(|_| (std::process::id() % 10_000).to_string());
     let made = folder.path().join("made");
     let output = Command::new(environment.python())

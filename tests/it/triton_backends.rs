@@ -33,7 +33,7 @@ const ACCUMULATE: &str =
                 initial_state { data_type: TYPE_INT32 dims: 1 zero_data: true name: 'zero' } }
     }";
 
-/// Where a backend runs.
+/// Places where a backend runs.
 pub const PLACES: [&str; 2] = ["--backend-isolation=none", "--backend-isolation=process"];
 
 /// Compiles a backend of the tests into a directory of backends.
@@ -75,7 +75,7 @@ fn infer(server: &Server, model: &str, body: &Value) -> (u16, Value) {
 fn a_backend_in_c_serves_over_both_protocols_beside_our_own_of_its_name() {
     let (_folder, models, backends) = folders(&[("identity", IDENTITY)]);
     PLACES.into_iter().for_each(|place| serve_identity(&models, &backends, place));
-    // Without the flag our own serves, and opens nothing.
+    // Without the flag our own backend serves, and opens nothing.
     let server = start(&models, &backends, &[]);
     assert!(server.log().contains("loaded 'identity' version 1 with identity"), "{}", server.log());
 }
@@ -110,7 +110,7 @@ fn serve_identity(models: &Path, backends: &Path, place: &str) {
     let statistics: Value = serde_json::from_slice(&statistics.body).unwrap();
     let statistics = &statistics["model_stats"][0];
     assert_eq!(statistics["execution_count"], 2);
-    // The backend reports that it computes at once and for no time to speak of.
+    // The backend reports that it computes at once, in almost no time.
     let [input, infer] = ["compute_input", "compute_infer"].map(|part| &statistics["inference_stats"][part]);
     assert!(input["count"] == 2 && infer["count"] == 2, "{statistics}");
     assert!(server.stop().success());
@@ -141,7 +141,7 @@ fn request(model: &str, count: i32, fails: bool) -> Vec<u8> {
     request.bytes(7, count.to_le_bytes()).into_bytes()
 }
 
-/// The answers of a stream with one request, and whether it ended well.
+/// The answers of a stream with one request, and true if it ended well.
 fn stream(server: &Server, request: Vec<u8>) -> (Vec<proto::ModelStreamInferResponse>, bool) {
     let method = "/inference.GRPCInferenceService/ModelStreamInfer";
     let (came, end) = Client::new(server.grpc()).stream(method, &[], vec![request]);
@@ -224,10 +224,10 @@ fn refuse(models: &Path, backends: &Path, place: &str) {
     assert!(load("early").contains("ModelInitialize"), "{}", load("early"));
 }
 
-/// As the probe has it.
+/// The configuration of the probe.
 const PROBE: &str = "backend: 'probe' input { name: 'INPUT' data_type: TYPE_INT32 dims: 2 }
     output { name: 'OUTPUT' data_type: TYPE_INT32 dims: 2 }";
-/// What the probe calls, and what it loads and unloads.
+/// The model that the probe calls, loads and unloads.
 const ECHO: &str = "backend: 'identity' input { name: 'IN' data_type: TYPE_INT32 dims: 2 }
     output { name: 'OUT' data_type: TYPE_INT32 dims: 2 }";
 
@@ -240,7 +240,7 @@ fn every_function_does_in_a_process_what_it_does_in_the_server_calls_of_other_mo
         let server = start(&models, &backends, &flags);
         let input = json!({"name": "INPUT", "shape": [2], "datatype": "INT32", "data": [5, 6]});
         let body = json!({"id": "seven", "parameters": {"depth": 3}, "inputs": [input]});
-        // What the probe finds after an answer is in the next one.
+        // The probe's findings after an answer are in the next one.
         for _ in 0..3 {
             let (status, answer) = infer(&server, "probe", &body);
             assert_eq!((status, &answer["outputs"][0]["data"]), (200, &json!([5, 6])), "{place} {answer}");

@@ -9,7 +9,7 @@ use crate::support::python::Environment;
 use crate::support::{http, onnx, repository, server::Server};
 use serde_json::{Value, json};
 
-/// Looks up rows of a table of four, on two instances.
+/// Looks rows up in a table of four, on two instances.
 fn lookup(warm_up: &str) -> String {
     format!(
         "platform: \"onnxruntime_onnx\" max_batch_size: 8\ninstance_group {{ count: 2 kind: KIND_CPU }}\n\
@@ -108,7 +108,8 @@ fn a_sample_that_fails_fails_the_load_and_says_which() {
     fs::remove_file(outside).unwrap();
 }
 
-/// By `tritonclient`, whose words a user sees: versions whose samples the engine cannot answer.
+/// By `tritonclient`, for the words that a user sees: versions whose samples the engine cannot
+/// answer.
 #[test]
 fn a_version_whose_samples_fail_in_the_engine_is_refused_and_the_old_one_serves_on() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -125,12 +126,12 @@ fn a_version_whose_samples_fail_in_the_engine_is_refused_and_the_old_one_serves_
         let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{verb}: {text}{errors}\n{}", server.log());
     };
-    // The sample asks for the fourth row of a table that has two.
+    // The sample asks for the fourth row of a table of two.
     let second = folder.path().join("m/2");
     fs::create_dir(&second).unwrap();
     fs::write(second.join("model.onnx"), onnx::lookup_of(&[20.0, 21.0])).unwrap();
     check("refused");
-    // It is the engine that failed, and no check before it; nothing is left of the load.
+    // The engine failed, and no check before it; nothing is left of the load.
     assert!(server.log().contains("failed to run warmup sample 'rows': model 'm'"), "{}", server.log());
     let instances = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap().count();
     check("refused");

@@ -1,8 +1,8 @@
 // The words of CUDA that kernels/*.cu use, for a host compiler. A block's threads are fibers, of which one runs until
-// it meets the others: at a barrier, or in a warp for a shuffle or a vote. Who runs next is drawn from a seed, and in
-// half of the blocks a warp runs as far ahead as it can, so that work which only comes out right in one order is found.
-// A thread that waits for one that ended, lanes of a warp that meet for different things, and memory outside of a
-// buffer end the run.
+// it meets the others: at a barrier, or in a warp for a shuffle or a vote. The next one to run is drawn from a seed,
+// and in half of the blocks a warp runs as far ahead as it can, so that work which only comes out right in one order is
+// found. A thread that waits for one that ended, lanes of a warp that meet for different things, and memory outside of
+// a buffer end the run.
 #pragma once
 
 #include <setjmp.h>
@@ -36,7 +36,7 @@ namespace emulated {
 constexpr unsigned WARP = 32;
 constexpr size_t STACK_SIZE = 64 * 1024;
 
-// Who runs kernels inside a process of its own purpose takes failures here, and does not return.
+// A process that runs kernels for its own purpose takes failures here, and does not return.
 inline thread_local void (*on_failure)(const char* why) = nullptr;
 
 [[noreturn]] inline void fail(const char* why) {
@@ -47,7 +47,7 @@ inline thread_local void (*on_failure)(const char* why) = nullptr;
     std::_Exit(3);
 }
 
-// Where threads meet; what each brought is there for all until all come again.
+// A barrier of threads; the value of each is there for all until all come again.
 struct Meeting {
     const char* purpose = nullptr;
     unsigned arrived = 0;
@@ -80,7 +80,7 @@ struct Block {
 
 inline thread_local Block block;
 
-// Waits until all of those who meet have brought something; returns what they brought, by their place.
+// Waits until all threads of the meeting have brought a value. Returns the values by their place.
 inline const std::vector<uint64_t>& meet(Meeting& meeting, const char* purpose, unsigned place, uint64_t value) {
     if (meeting.arrived != 0 && std::strcmp(meeting.purpose, purpose) != 0) {
         fail("threads that work together are at different places");
@@ -148,7 +148,7 @@ inline void resume(Thread& thread) {
     setcontext(&thread.start);
 }
 
-// Lets each of them run that can; whether any could.
+// Runs each thread that can run. Returns true if any could.
 inline bool run_those_that_can(Thread** threads, size_t count) {
     bool has_moved = false;
     for (size_t i = 0; i < count; i++) {
@@ -188,7 +188,7 @@ inline void run_block(uint64_t& seed) {
         makecontext(&thread.start, enter, 0);
         order.push_back(&thread);
     }
-    // All threads a step each, or a warp as far as it comes.
+    // One step of all threads, or a warp as far as it gets.
     const size_t group = draw(seed) % 2 == 0 ? order.size() : WARP;
     bool has_moved = true;
     while (has_moved) {
@@ -208,7 +208,7 @@ inline void run_block(uint64_t& seed) {
     }
 }
 
-// Runs the kernel on each block, in any order; `shared` is what each finds, full of what others left.
+// Runs the kernel on each block, in any order; `shared` is the shared memory of each, with the leftovers of others.
 inline void run(uint3 grid, unsigned threads, unsigned char* shared, size_t shared_size, uint64_t seed,
                 const std::function<void()>& kernel) {
     if (threads % WARP != 0) {
@@ -305,7 +305,7 @@ inline int __ffs(unsigned bits) { return __builtin_ffs(static_cast<int>(bits)); 
 inline float __uint_as_float(unsigned bits) { return emulated::unpack<float>(bits); }
 inline unsigned __float_as_uint(float value) { return static_cast<unsigned>(emulated::pack(value)); }
 
-// What `cvt.f32.f16` does.
+// The conversion `cvt.f32.f16`.
 inline float emulated_float_of_half(uint16_t bits) {
     const int exponent = bits >> 10 & 0x1f;
     const int fraction = bits & 0x3ff;
@@ -318,7 +318,7 @@ inline float emulated_float_of_half(uint16_t bits) {
     return bits & 0x8000 ? -size : size;
 }
 
-// What `cvt.rn.f16.f32` does: to nearest, ties to even.
+// The conversion `cvt.rn.f16.f32`: to nearest, ties to even.
 inline uint16_t emulated_half_of_float(float value) {
     if (std::isnan(value)) {
         return 0x7fff;
@@ -328,7 +328,7 @@ inline uint16_t emulated_half_of_float(float value) {
     if (size >= 65520.0) {
         return sign | 0x7c00;
     }
-    // Halves are multiples of 2^-24, and of more where they are larger; from one to the next their bits count up.
+    // Halves are multiples of 2^-24, or of more if they are larger; their bits count up from one to the next.
     const int exponent = size < 0x1p-14 ? -14 : std::ilogb(size);
     const double steps = std::nearbyint(std::ldexp(size, 10 - exponent));
     return sign | static_cast<uint16_t>(((exponent + 14) << 10) + static_cast<int>(steps));

@@ -1,5 +1,5 @@
-// Runs launches of the kernels on the host: cases come in on standard input, buffers go out on standard output as the
-// kernels left them. tests/kernels/emulator.rs is the other side.
+// Runs launches of the kernels on the host: reads cases from standard input, and writes the buffers after the kernels
+// to standard output. tests/kernels/emulator.rs is the other side.
 
 #include "guarded.h"
 #include "table.h"
@@ -30,7 +30,7 @@ void launch(const std::vector<Guarded>& buffers) {
         value.kind = number<uint32_t>();
         value.bits = number<uint64_t>();
         if (value.kind == POINTER) {
-            // A buffer by its number; none beyond the last.
+            // A buffer by its number; null beyond the last.
             value.bits = value.bits < buffers.size() ? reinterpret_cast<uint64_t>(buffers[value.bits].start()) : 0;
         }
     }

@@ -1,4 +1,4 @@
-// Memory that tells who reaches beyond it.
+// Memory that detects accesses beyond it.
 #pragma once
 
 #include "emulate.h"
@@ -10,7 +10,7 @@ namespace {
 constexpr size_t PAGE = 4096;
 constexpr unsigned char MARK = 0xee;
 
-// Memory whose end is the end of what may be touched, and whose front is marked.
+// Memory that ends at an unmapped page, and whose front is marked.
 class Guarded {
    public:
     explicit Guarded(size_t size, size_t alignment = 16) : size_(size) {
@@ -43,7 +43,7 @@ class Guarded {
     unsigned char* start() const { return start_; }
     size_t size() const { return size_; }
 
-    // Whether nothing was written beside it.
+    // Returns true if nothing was written beside it.
     bool is_whole() const {
         return std::all_of(pages_start_, start_, [](unsigned char byte) { return byte == MARK; }) &&
                std::all_of(start_ + size_, pages_start_ + pages_, [](unsigned char byte) { return byte == MARK; });

@@ -1,4 +1,5 @@
-// The kernels by name, for whoever runs them on the host: the emulator of tests/it/kernels.rs, and the software GPU.
+// The kernels by name, for programs that run them on the host: the emulator of tests/it/kernels.rs, and the software
+// GPU.
 #pragma once
 
 #include "emulate.h"
@@ -13,7 +14,7 @@
 
 namespace {
 
-// A parameter as it came: its type and its bits.
+// A parameter as received: its type and its bits.
 enum Kind : uint32_t { U32 = 0, U64 = 1, POINTER = 2 };
 
 struct Value {

@@ -1,4 +1,4 @@
-"""What all parts of the contract use: a check and its line, models as they come to a pod, load, and what holds of any pod."""
+"""Used by all parts of the contract: a check and its line, models as they come to a pod, load, and the checks of any pod."""
 
 import functools
 import http.client
@@ -56,7 +56,7 @@ def expect(is_well, text):
 
 
 def refusal(function, *arguments):
-    """What an object is refused with; it must be."""
+    """The refusal of an object, which must be refused."""
     try:
         function(*arguments)
     except Refused as error:

@@ -56,7 +56,8 @@ def main():
         return play_part(sys.argv[2], sys.argv[3])
     binary = str(pathlib.Path(sys.argv[1]).resolve())
     is_root = os.geteuid() == 0
-    # Each part has ports of its own, for a pod's are fixed; who is no root is so in a namespace.
+    # Each part has ports of its own, for a pod's are fixed; a user without root is root in a
+    # namespace.
     alone = ["unshare", "--net", "--mount", *([] if is_root else ["--map-root-user"]), "--"]
     environment = {**os.environ, "CONTRACT_IS_ROOT": str(int(is_root))}
     objects.Tools()

@@ -1,8 +1,8 @@
 """Starts a container as a node would, with nothing but Linux: `python launch.py FILE`, which node.py writes.
 
 It is in the mount namespace of its own that `unshare` made. The container sees a root that cannot be written, its volumes, and
-/proc, /sys and /dev of this machine; it has the user of its security context, no capabilities, and can get no more. Where the
-user of this machine is no root, the container keeps their user.
+/proc, /sys and /dev of this machine; it has the user of its security context, no capabilities, and can get no others. If the
+user of this machine is not root, the container keeps their user.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ def mount(source, target, flags):
 def bind(source, target, is_read_only):
     mount(source, target, MS_BIND | MS_REC)
     if is_read_only:
-        # Flags that the mount below has may be kept from users who are no root.
+        # Flags that the mount below has may be locked for users without root.
         kept = os.statvfs(target).f_flag & (MS_NOSUID | MS_NODEV)
         mount("none", target, MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
 

@@ -16,13 +16,13 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-#: The image: the program and what it is linked to.
+#: The image: the program and its libraries.
 ENTRYPOINT = "/usr/bin/deuteron"
 USER_AGENT = "kube-probe/1.37"
 
 
 class Failed(Exception):
-    """What a node, a probe or a client found."""
+    """A failure that a node, a probe or a client found."""
 
 
 def wait_until(what, holds, seconds):
@@ -38,7 +38,7 @@ def wait_until(what, holds, seconds):
 
 
 class Image:
-    """What deploy/Containerfile has: the program at its path, glibc's files and nothing else."""
+    """The contents of deploy/Containerfile: the program at its path, glibc's files and nothing else."""
 
     def __init__(self, binary, folder):
         self.binary, self.root = str(binary), folder / "image"

@@ -26,7 +26,7 @@ SCHEMAS = yaml.safe_load((pathlib.Path(__file__).resolve().parent / "schemas.yam
 
 
 class Refused(Exception):
-    """What a schema or a rule says against an object."""
+    """The objection of a schema or a rule to an object."""
 
 
 def documents(text):
@@ -138,7 +138,7 @@ TAKEN = {("onnx", "1"): {1: "kserve-tritonserver", 2: "kserve-openvino"}, ("trit
 
 
 def hold_runtime(runtime, others):
-    """What KServe's webhook and controller ask of a runtime, and Knative of its container."""
+    """Requirements of KServe's webhook and controller for a runtime, and of Knative for its container."""
     hold(runtime)
     spec = runtime["spec"]
     if not set(spec.get("protocolVersions", [])) <= {"v1", "v2", "grpc-v1", "grpc-v2"}:
@@ -283,7 +283,7 @@ class Tools:
             new.rename(self.folder / name)
 
     def run(self, name, *arguments, text=None):
-        """What a program prints; `Refused` with what it says where it fails. It may write below its folder alone."""
+        """The output of a program; `Refused` with its error if it fails. It may write below its folder alone."""
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "KUBECONFIG": "/dev/null"}
         result = subprocess.run(
             [self.folder / name, *arguments], input=text, capture_output=True, text=True, env=environment

@@ -1,4 +1,4 @@
-"""Who asks a server in a cluster: REST over HTTP/1.1, HTTP/2 as Knative's proxy speaks it, gRPC, and what they send."""
+"""Clients of a server in a cluster: REST over HTTP/1.1, HTTP/2 as Knative's proxy speaks it, gRPC, and their requests."""
 
 import http.client
 import json
@@ -13,7 +13,7 @@ import h2.exceptions
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DIGIT = (ROOT / "examples/models/digits/request.json").read_bytes()
-#: What the model says of that scan.
+#: The answer of the model to that scan.
 SEVEN = "seven"
 #: The same without labels, which only a model with a configuration has.
 PLAIN_DIGIT = json.dumps({"inputs": json.loads(DIGIT)["inputs"]}).encode()
@@ -123,8 +123,8 @@ class H2c:
 
 
 def detected_protocol(port, path, timeout=1):
-    """What Knative's queue-proxy does before it knows: GET over h2c, and over HTTP/1.1 where that is no 200 to 399. Returns 2, 1
-    or 0 for neither."""
+    """The probe of Knative's queue-proxy for an unknown protocol: GET over h2c, and over HTTP/1.1 unless that gives 200 to 399.
+    Returns 2, 1 or 0 for neither."""
     headers = [("user-agent", "kube-probe/1.37")]
     try:
         connection = H2c(port, timeout)

@@ -37,7 +37,7 @@ def chart_pod(stage, values, models, secrets=None):
 
 
 def target(pod, service, port):
-    """Where a port of a Service leads."""
+    """The target of a Service's port."""
     return pod.port(next(entry["targetPort"] for entry in service["spec"]["ports"] if entry["name"] == port))
 
 

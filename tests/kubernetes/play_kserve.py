@@ -42,7 +42,7 @@ def without_name(config):
 
 
 def layouts_of_one_model(folder):
-    """What a storage initializer makes of a `storageUri`: a file, a folder, or a model's own folder."""
+    """The results of a storage initializer for a `storageUri`: a file, a folder, or a model's own folder."""
     made = {name: folder / name for name in ("file", "any-name", "versions", "configured", "modelcar")}
     copied(DIGITS / "1", made["file"], "model.onnx")
     copied(DIGITS / "1", made["any-name"], "model.onnx")
@@ -224,7 +224,7 @@ def whole_repository(kubelet):
 
 
 def evaluated(folder, expression, series, expected):
-    """Whether Prometheus' own engine makes a value of an expression over series. `Refused` with what it says."""
+    """Checks that Prometheus' own engine computes a value for an expression over series. `Refused` with its error."""
     inputs = [{"series": name, "values": f"{value:.0f}"} for name, value in series.items()]
     test = {
         "expr": expression,

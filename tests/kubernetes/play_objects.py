@@ -118,7 +118,7 @@ def chart_is_held(tools, rendered):
 
 
 def hold_parts(made):
-    """What the objects of a release name of each other is there."""
+    """The names by which the objects of a release refer to each other exist."""
     deployment = objects.of_kind(made, "Deployment")[0]
     pod = deployment["spec"]["template"]
     spec, labels = pod["spec"], pod["metadata"]["labels"]

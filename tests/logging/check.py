@@ -42,7 +42,7 @@ def check(client, other):
     changed = {"log_info": False, "log_verbose_level": 2, "log_format": "ISO8601"}
     after = plain(client.update_log_settings(changed))
     assert after == {**before, **changed}, after
-    # The other protocol reads the same, and what is not given stays.
+    # The other protocol reads the same, and members that are not given stay.
     assert plain(other.get_log_settings()) == after
     assert plain(client.update_log_settings({"log_error": False})) == {**after, "log_error": False}
     refused(lambda: client.update_log_settings({"log_file": "x"}), "can not be updated through network protocol")

@@ -72,7 +72,7 @@ SIZES = {
     "rapidocr_recognition": (48, 320),
     "silero_vad": (576,),
 }
-# Where sizes differ from input to input, or values mean something.
+# Inputs whose sizes differ, or whose values have a meaning.
 VALUES = {
     "silero_vad": {"state": (2, 1, 128), "sr": numpy.array(16000, dtype=numpy.int64)},
 }
@@ -119,7 +119,7 @@ def for_model(table, name, default):
 
 
 def feeds(name, session, rows, seed):
-    """Values for the inputs; none where the model has no such number of rows."""
+    """Values for the inputs; None if the model cannot have this number of rows."""
     random = numpy.random.default_rng(seed)
     made = {}
     for each in session.get_inputs():
@@ -144,7 +144,7 @@ def feeds(name, session, rows, seed):
 
 
 def plain(value):
-    """What ONNX Runtime gave as the tensor that the server makes of it."""
+    """ONNX Runtime's output as the tensor that the server makes of it."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return numpy.array([[row[key] for key in sorted(row)] for row in value], dtype=numpy.float32)
     if isinstance(value, list) and len(value) == 1:
@@ -260,7 +260,7 @@ def check(address, repository):
 
 
 class Served:
-    """What magika takes for its session."""
+    """A stand-in for magika's session."""
 
     def __init__(self, client):
         self.client = client

@@ -228,7 +228,7 @@ def difference(case, name, got, want):
 
 
 def library(model, names, feeds):
-    """What ONNX Runtime in Python says, by output; the error if it fails."""
+    """The outputs of ONNX Runtime in Python, by name; the error if it fails."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:

@@ -1,4 +1,4 @@
-"""What the Python module does, by whichever `deuteron` can be imported: `module.py MODELS`. A line for each thing that holds."""
+"""Checks of the Python module, by the `deuteron` that can be imported: `module.py MODELS`. A line for each check that holds."""
 
 import json
 import os
@@ -114,9 +114,9 @@ def who_is_interrupted_while_it_waits_leaves_no_server():
     program = (
         "import deuteron, os, signal, subprocess, sys, threading, time\n"
         "real, children = subprocess.Popen, []\n"
-        # Who runs this in the background may have told all to ignore it.
+        # A shell that runs this in the background may have made it ignore the signal.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        # Not within Popen: that would leave a process that nobody knows.
+        # Not within Popen: that would leave an unknown process.
         "def interrupt():\n"
         "    is_within = True\n"
         "    while is_within:\n"
@@ -180,7 +180,7 @@ def the_addresses_say_where_there_is_tls():
         with deuteron.Server(MODELS / "digits", args=[*args, *files], env=env) as server:
             schemes = {name: url.split(":")[0] for name, url in server.urls.items()}
             assert schemes == {"http": "http", "grpc": want, "metrics": "http"}, (args, schemes)
-            # What it says holds: a client without TLS is refused where there is TLS.
+            # The address is right: a client without TLS is refused if the port has TLS.
             try:
                 urllib.request.urlopen(f"http://{server.address('grpc')}/v2/health/live").close()
             except urllib.error.HTTPError as error:

@@ -1,6 +1,6 @@
-"""What `deuteron.ray` does, with a stand-in for Ray: `ray_module.py MODELS`. A line for each thing that holds.
+"""Checks of `deuteron.ray`, with a stand-in for Ray: `ray_module.py MODELS`. A line for each check that holds.
 
-The stand-in makes replicas in this process and calls what Ray Serve calls; `.ci/run ray` tries the same on Ray itself.
+The stand-in makes replicas in this process and calls the methods that Ray Serve calls; `.ci/run ray` tries the same on Ray itself.
 """
 
 import asyncio
@@ -141,7 +141,7 @@ def ray_is_told_what_was_asked_for():
         "ray_actor_options": {"num_cpus": 2, "num_gpus": 0.5, "resources": {"fast": 1}},
     }, app.options
     assert app.arguments["cores"] == 2 and app.arguments["args"] == ["--drain-delay=7", "--exit-timeout-secs=20"]
-    # Ray ends what takes longer: the server's own end comes before.
+    # Ray kills a stop that takes longer: the server's own end comes before.
     assert 27 < app.arguments["stop_timeout"] < 37
 
 

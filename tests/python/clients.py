@@ -34,7 +34,7 @@ def arguments():
 
 
 def refused(address):
-    """Why nobody answers at `address`, or None."""
+    """The reason for having no answer at `address`, or None."""
     host, port = address.rsplit(":", 1)
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
@@ -44,7 +44,7 @@ def refused(address):
 
 
 def run(name, function, server, verbose):
-    """Whether the check passed; None if the server lacks what it is about."""
+    """True if the check passed; None if the server lacks its subject."""
     begin = time.monotonic()
     try:
         function(server)

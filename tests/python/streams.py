@@ -1,4 +1,4 @@
-"""What checks of streams and sequences by tritonclient share: how they are listed and run, tensors, one stream."""
+"""Shared by checks of streams and sequences by tritonclient: their list and their run, tensors, one stream."""
 
 import os
 import queue

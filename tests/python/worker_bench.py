@@ -1,4 +1,4 @@
-"""What the process of a Python model costs: CPU time of the process per request, for models that do next to nothing.
+"""Cost of the process of a Python model: CPU time of the process per request, for models that do next to nothing.
 
     python tests/python/worker_bench.py [--python INTERPRETER] [case…]
 
@@ -83,7 +83,7 @@ SMALL = np.arange(16, dtype=np.float32).reshape(1, 16)
 WORDS = [b"word%d" % (number % 997) for number in range(1000)]
 DETAILS = worker.server.details(id="request-17", parameters='{"top_k":4}')
 
-# Name, model, datatype, one request, requests of a batch, divisor (what one unit of the result is).
+# Name, model, datatype, one request, requests of a batch, divisor (the unit of the result).
 CASES = [
     ("64 small requests, per request", MODEL, "FP32", {"IN": SMALL}, 64, 64),
     ("64 small requests with an id and parameters", MODEL, "FP32", ({"IN": SMALL}, DETAILS), 64, 64),

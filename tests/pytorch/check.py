@@ -219,7 +219,7 @@ def run_here(script, inputs, is_dictionary):
         else:
             returned = script(*values)
         returned = list(returned) if isinstance(returned, tuple) else [returned]
-        # What the module changes in its next run is kept as it is now.
+        # The module's next run changes its tensors, so they are copied.
         return [list(value) if isinstance(value, list) else value.clone().numpy() for value in returned]
 
 
@@ -274,7 +274,7 @@ def check(server, repository):
         if name == "recurrent":
             ask_recurrent(server, repository, results, numpy.random.default_rng(1))
         else:
-            # What has a state of its own is asked by one.
+            # A model with a state of its own has one client.
             clients, has_rows = (1 if name == "keeper" else 4), bool(batches)
             arguments = (server, repository, name, inputs, outputs, has_rows, results)
             threads = [

@@ -211,7 +211,7 @@ class HAProxy:
 
 @serve.deployment(name="forwarder", num_replicas=1, ray_actor_options={"num_cpus": 0})
 class Forwarder:
-    """What data through Ray's proxy would be: a replica that passes each request on to a server, on one connection."""
+    """Data through Ray's proxy, for comparison: a replica that passes each request on to a server, on one connection."""
 
     def __init__(self, address):
         self.connection = http.client.HTTPConnection(address, timeout=5)

@@ -335,7 +335,7 @@ def a_file_that_shrinks_costs_a_request_and_not_the_server(side):
             target.truncate(0)
             refused(late.result, gone)
         assert side.client.is_server_live()
-        # What the mapping of this process had is needed to take it apart.
+        # The mapping of this process can be taken apart only at its former size.
         source.truncate(2 * page), target.truncate(2 * page)
 
 
@@ -385,7 +385,7 @@ def a_client_that_leaves_gives_its_regions_back(side):
                 head = f"POST /v2/models/slow/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
                 link.sendall((head + body).encode())
                 time.sleep(0.1)
-                # A reset, not the end of what is sent.
+                # A reset, rather than an end of sending.
                 link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         side.client.unregister_system_shared_memory()
         deadline = time.monotonic() + 10

@@ -39,7 +39,7 @@ enum Attribute : int {
 // cublasLtEpilogue_t.
 constexpr unsigned EPILOGUE_DEFAULT = 1, EPILOGUE_RELU = 2, EPILOGUE_BIAS = 4;
 
-// What a preference allows where nothing is set: buffers on so many bytes, and no workspace.
+// The defaults of a preference: buffers aligned to 256 bytes, and no workspace.
 constexpr uint64_t ALIGNMENT = 256;
 
 struct Handle {
@@ -67,7 +67,7 @@ struct Preference {
     uint64_t workspace_size_max = 0;
 };
 
-// cublasLtMatmulAlgo_t: what it was found for is in it, and held against what it is used for.
+// cublasLtMatmulAlgo_t: it records the problem that it was found for, and each use is checked against it.
 struct Algorithm {
     uint64_t words[8];
 };
@@ -83,7 +83,7 @@ struct Heuristic {
 
 constexpr uint64_t MAGIC = 0x736f667477617265;
 
-// Whether the matrices go together: op(A) m x k, op(B) k x n, C and D m x n.
+// Returns true if the matrices go together: op(A) m x k, op(B) k x n, C and D m x n.
 bool are_matching(const Description& is, const Layout& a, const Layout& b, const Layout& c, const Layout& d) {
     const bool is_a = is.transpose_a == CUBLAS_OP_T, is_b = is.transpose_b == CUBLAS_OP_T;
     const uint64_t m = is_a ? a.columns : a.rows, inner = is_a ? a.rows : a.columns;
@@ -115,19 +115,19 @@ CUresult multiply(CUcontext context, const Product& of) {
     const uint64_t m = of.d_layout.rows, n = of.d_layout.columns;
     const bool is_a = of.is.transpose_a == CUBLAS_OP_T, is_b = of.is.transpose_b == CUBLAS_OP_T;
     const uint64_t inner = is_a ? of.a_layout.rows : of.a_layout.columns;
-    // It is not read where beta is zero.
+    // C is not read if beta is zero.
     const float* const c = of.beta == 0.0f ? d : matrix(of.c, of.c_layout.size());
     const bool has_bias = (of.is.epilogue & EPILOGUE_BIAS) != 0;
     const float* const bias = has_bias ? matrix(of.is.bias, m * sizeof(float)) : d;
     if (a == nullptr || b == nullptr || c == nullptr || d == nullptr || bias == nullptr) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
-    // As rows of op(A), so that what is multiplied lies side by side.
+    // As rows of op(A), so that the multiplied elements lie side by side.
     std::vector<float> rows(m * inner), column(inner);
     for (uint64_t i = 0; i < m; i++) {
         for (uint64_t p = 0; p < inner; p++) {
             const uint64_t at = is_a ? p + i * of.a_layout.leading : i + p * of.a_layout.leading;
-            // As if it were row major.
+            // The planted fault: as if it were row major.
             rows[i * inner + p] = a[of.is_wrong ? (is_a ? i + p * m : p + i * inner) : at];
         }
     }

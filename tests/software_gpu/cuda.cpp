@@ -4,12 +4,12 @@
 // queue, so that copies, kernels and calls of the host come late and side by side; a kernel is its .cu source, run
 // thread by thread.
 //
-// What it is told by the environment:
-//   SOFTWARE_GPU_DEVICES     how many devices there are (1)
+// Environment variables:
+//   SOFTWARE_GPU_DEVICES     count of devices (1)
 //   SOFTWARE_GPU_MEMORY      bytes of each (268435456)
-//   SOFTWARE_GPU_INIT        what cuInit returns (0)
-//   SOFTWARE_GPU_VERSION     what cuDriverGetVersion tells (12090)
-//   SOFTWARE_GPU_DELAY_US    how long a stream lingers before a step, at most (40)
+//   SOFTWARE_GPU_INIT        result of cuInit (0)
+//   SOFTWARE_GPU_VERSION     result of cuDriverGetVersion (12090)
+//   SOFTWARE_GPU_DELAY_US    longest delay of a stream before a step (40)
 //   SOFTWARE_GPU_STICKY      `process`: after an exception of a kernel every context fails, as the documentation of
 //                            CUDA_ERROR_ILLEGAL_ADDRESS has it; else the one it happened in
 //   SOFTWARE_GPU_FAULTS      failures to come, `kind@n` with commas between: the n-th of its kind from now, or every
@@ -23,7 +23,7 @@
 
 namespace {
 
-// What nobody gave back. A context that broke or hangs is left as it is.
+// Reports memory and handles that were never given back. A context that broke or hangs is left as it is.
 void report_leaks(Context& context, const char* when) {
     if (failure_of(context) != CUDA_SUCCESS || context.is_hung) {
         return;
@@ -368,7 +368,7 @@ EXPORTED CUresult CUDAAPI cuMemFree_v2(CUdeviceptr pointer) {
             streams.push_back(stream);
         }
     }
-    // It waits for the device.
+    // Waits for the device.
     for (const auto& stream : streams) {
         wait_idle(*stream);
     }
@@ -417,7 +417,7 @@ EXPORTED CUresult CUDAAPI cuMemFreeHost(void* pointer) {
     return CUDA_SUCCESS;
 }
 
-// Pageable memory is read before it returns; when the bytes arrive the caller is not told.
+// Pageable memory is read before the call returns; the caller is not told when the bytes arrive.
 EXPORTED CUresult CUDAAPI cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t size) {
     ENTER();
     if (!is_device(*context, to, size)) {
@@ -482,8 +482,8 @@ EXPORTED CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* siz
     return CUDA_SUCCESS;
 }
 
-// What another process shares is a file; the handle is its path with zeros behind it. In one context it may be opened
-// again, and lies where it did; another context of the device may not open it.
+// Memory shared by another process is a file; the handle is its path with zeros behind it. The same context may open it
+// again, at the same address; another context of the device may not open it.
 EXPORTED CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned int flags) {
     ENTER();
     // LAZY_ENABLE_PEER_ACCESS.
@@ -642,7 +642,7 @@ EXPORTED CUresult CUDAAPI cuStreamCreate(CUstream* handle, unsigned int flags) {
     return CUDA_SUCCESS;
 }
 
-// What it began goes on.
+// Its enqueued work goes on.
 EXPORTED CUresult CUDAAPI cuStreamDestroy_v2(CUstream handle) {
     ENTER();
     FIND(stream, Stream, handle);
@@ -805,7 +805,7 @@ EXPORTED CUresult CUDAAPI cuLaunchKernel(CUfunction handle, unsigned int grid_x,
     return CUDA_SUCCESS;
 }
 
-// Not called where the context breaks before.
+// Not called if the context breaks before.
 EXPORTED CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn function, void* argument) {
     ENTER();
     FIND(stream, Stream, handle);

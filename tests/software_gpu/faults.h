@@ -1,4 +1,4 @@
-// What the software GPU is told by the environment, the failures that it has in store, and what it writes down.
+// The software GPU's settings from the environment, its planned failures, and its log.
 #pragma once
 
 #include "gpu.h"

@@ -1,4 +1,4 @@
-// Kernels of the software GPU: what their PTX says of them, and their run, whose faults break the context and not the
+// Kernels of the software GPU: their properties in the PTX, and their run, whose faults break the context and not the
 // process.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace {
 
-// The part of a kernel's work that a fault leaves.
+// The point to which a fault in a kernel jumps.
 thread_local sigjmp_buf* kernel_frame = nullptr;
 thread_local const char* kernel_failure = nullptr;
 struct sigaction actions_before[NSIG];
@@ -86,7 +86,7 @@ std::string line_behind(const std::string& text, const std::string& key) {
     return text.substr(begin, text.find('\n', begin) - begin);
 }
 
-// The sizes of what an entry takes, by `.param .u64 name` and its like.
+// The sizes of an entry's parameters, by `.param .u64 name` and its like.
 bool parse_parameters(const std::string& text, std::vector<size_t>& sizes) {
     std::stringstream all(text);
     for (std::string one; std::getline(all, one, ',');) {

@@ -1,5 +1,5 @@
 // NVML for the software GPU: libnvidia-ml.so.1 as the server loads it, with the functions that it calls, after NVML's
-// documentation. No two figures are the same, so that a mix-up shows.
+// documentation. All figures differ, so that a mix-up shows.
 #include "gpu.h"
 
 namespace {

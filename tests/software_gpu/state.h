@@ -1,4 +1,5 @@
-// What the software GPU's driver holds: contexts, and in each its memory, its streams with their threads, and its events.
+// The state of the software GPU's driver: contexts, and in each its memory, its streams with their threads, and its
+// events.
 #pragma once
 
 #include "faults.h"
@@ -24,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-// Device addresses: not canonical, so that a host that follows one ends.
+// Device addresses: not canonical, so that a host that dereferences one crashes.
 constexpr uint64_t DEVICE_BASE = uint64_t{1} << 60;
 constexpr size_t ALIGNMENT = 256;
 constexpr uint64_t CONTEXT_SIZE = 1 << 20;
@@ -32,7 +33,7 @@ constexpr unsigned THREADS_MAX = 1024;
 constexpr unsigned SHARED_SIZE_MAX = 48 * 1024;
 constexpr int COMPUTE_CAPABILITY[2] = {9, 0};
 
-// One piece of a stream's work; a success, or what breaks the context.
+// One piece of a stream's work. Returns success, or the failure that breaks the context.
 using Work = std::function<CUresult()>;
 
 struct Memory {
@@ -40,7 +41,7 @@ struct Memory {
     explicit Memory(size_t size) : held(size, ALIGNMENT) {}
 };
 
-// A file that stands for what another process shares.
+// A file that stands for memory shared by another process.
 struct SharedMemory {
     std::string path;
     unsigned char* start = nullptr;
@@ -86,7 +87,7 @@ struct Stream {
 struct Event {
     Context* context = nullptr;
     bool is_timed = true;
-    // How often it was recorded, and which of these records was passed last.
+    // Count of its records, and the last of them that was passed.
     uint64_t recorded = 0, passed = 0;
     Clock::time_point when{};
 };
@@ -107,7 +108,7 @@ struct Context {
     int device = 0;
     std::atomic<int> failure{0};
     std::atomic<bool> is_hung{false};
-    // Of what follows.
+    // Guards the members below.
     std::mutex lock;
     std::map<uint64_t, std::unique_ptr<Memory>> memory, pinned;
     std::map<uint64_t, std::unique_ptr<SharedMemory>> shared;
@@ -116,7 +117,7 @@ struct Context {
     std::map<CUmodule, std::unique_ptr<Module>> modules;
     uint64_t taken = 0;
     std::shared_ptr<Stream> legacy;
-    // Kept, so that no address is that of another as long as the context is there.
+    // Kept, so that no address is reused while the context exists.
     std::vector<std::shared_ptr<Stream>> streams_ended;
     std::vector<std::shared_ptr<Event>> events_ended;
 };
@@ -125,13 +126,13 @@ struct Driver {
     std::mutex lock;
     bool is_initialised = false;
     std::map<CUcontext, std::shared_ptr<Context>> contexts;
-    // Kept, so that an address is never that of another.
+    // Kept, so that no address is ever reused.
     std::vector<std::shared_ptr<Context>> ended;
     std::atomic<int> failure{0};
     std::atomic<uint64_t> launches{0};
 };
 
-// Never destroyed: streams run when the process ends.
+// Never destroyed: streams still run when the process ends.
 Driver& driver = *new Driver;
 thread_local std::vector<CUcontext> current_contexts;
 
@@ -176,7 +177,7 @@ CUresult enter(std::shared_ptr<Context>& context) {
         return failure;                                               \
     }
 
-// What a stream's thread does until the stream was ended and has nothing left.
+// A stream's thread: it runs until the stream was ended and its queue is empty.
 void serve(const std::shared_ptr<Stream>& stream, std::shared_ptr<Context> context) {
     // For the handler of a kernel's faults, whose own stack is a fiber's.
     std::vector<char> signal_memory(1 << 16);
@@ -201,7 +202,7 @@ void serve(const std::shared_ptr<Stream>& stream, std::shared_ptr<Context> conte
         if (linger > 0) {
             std::this_thread::sleep_for(std::chrono::microseconds(emulated::draw(seed) % linger));
         }
-        // A context that broke does nothing any more.
+        // A context that broke no longer does anything.
         if (failure_of(*context) == CUDA_SUCCESS) {
             if (const CUresult outcome = work(); outcome != CUDA_SUCCESS) {
                 set_failed(*context, outcome);
@@ -279,8 +280,8 @@ CUresult find(Context& context, CUevent handle, std::shared_ptr<Event>& event) {
         return failure;                                                       \
     }
 
-// The host's address of so many bytes of a context's memory, or of its pinned memory, which has the same address on
-// both sides; null where they are not all there. The lock is held.
+// The host's address of `size` bytes of a context's memory, or of its pinned memory, which has the same address on both
+// sides; null if they are not all allocated. The lock is held.
 unsigned char* place(Context& context, uint64_t address, size_t size) {
     for (auto* const kind : {&context.memory, &context.pinned}) {
         auto found = kind->upper_bound(address);
@@ -305,7 +306,7 @@ unsigned char* place(Context& context, uint64_t address, size_t size) {
     return nullptr;
 }
 
-// Writes a line where all copies and launches are asked for.
+// Writes a line if tracing of copies and launches is on.
 void trace(const std::string& line) {
     if (std::getenv("SOFTWARE_GPU_TRACE") != nullptr) {
         write_line(line);

@@ -1,4 +1,4 @@
-//! The bounds of stores that no store of a test would reach by itself.
+//! Bounds of stores that no store of a test would reach by itself.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::support::over::Over;
 use crate::support::server::{Ports, Server};
 use crate::{MODEL, Setup, answers};
 
-/// As `limits` has them.
+/// The value of the constant in `limits`.
 const OBJECTS_MAX: usize = 262_144;
 const INDEX_SIZE_MAX: usize = 128 << 20;
 const CREDENTIALS_SIZE_MAX: usize = 1 << 20;
@@ -36,7 +36,7 @@ fn a_bucket_of_too_many_objects_is_refused_and_one_of_as_many_as_may_be_is_not()
     let store = store_of(OBJECTS_MAX + 1);
     let said = Setup::s3(&store.host()).refused(&[]);
     assert!(said.contains("it has more than 262144 objects; name a longer path of the bucket"), "{said}");
-    // As many as may be: so they are told from each other by their bytes.
+    // As many as allowed: they are refused for their bytes alone.
     let store = store_of(OBJECTS_MAX);
     let said = Setup::s3(&store.host()).refused(&["--model-store-bytes-max=1000"]);
     assert!(said.contains("--model-store-bytes-max") && !said.contains("name a longer path"), "{said}");
@@ -64,7 +64,7 @@ fn a_file_of_credentials_that_is_too_large_is_refused() {
     assert!(!said(CREDENTIALS_SIZE_MAX).contains("it has more than"));
 }
 
-/// A store with one model of so many small files, whose objects come so slowly.
+/// A store with one model of `count` small files, and a pause of `pause` before each object.
 fn many_files(count: usize, pause: Duration) -> Scripted {
     Scripted::new(pause, move |target| {
         if target.contains("list-type=2") {
@@ -96,7 +96,7 @@ fn a_model_of_many_files_is_fetched_with_few_of_them_open() {
     let command = setup.command(&[], ports);
     let (is_over, cache) = (AtomicBool::new(false), setup.cache.path());
     let (server, most) = thread::scope(|scope| {
-        // Those of any process that has a file of this cache open: the server is not known before it is ready.
+        // The files of any process that has a file of this cache open: the server is not known before it is ready.
         let watching = scope.spawn(|| {
             let mut most = 0;
             while !is_over.load(Ordering::SeqCst) {
@@ -111,7 +111,7 @@ fn a_model_of_many_files_is_fetched_with_few_of_them_open() {
         (server, watching.join().unwrap())
     });
     assert!(answers(&server, "a") && setup.cached().len() == FILES + 1, "{}", server.log());
-    // Each once for who fetches and once for who sees that it is on the disk.
+    // Each counts once for the fetching thread, and once for the one that syncs it to the disk.
     assert!((FILES_MAX..=2 * FILES_MAX + 16).contains(&most), "{most} descriptors at a time");
 }
 

@@ -1,4 +1,4 @@
-//! Faults of a store: nothing that is not whole is served, nothing is fetched twice, and what was fetched serves on.
+//! Faults of a store: incomplete files are never served, nothing is fetched twice, and fetched models serve on.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ impl Scene {
 /// A file of three ranges.
 const LARGE: usize = (20 << 20) + 7;
 
-/// Bytes that tell where they are.
+/// Bytes that encode their position.
 fn large() -> Vec<u8> {
     (0..LARGE).map(|at| (at / 251 + at) as u8).collect()
 }
@@ -79,7 +79,7 @@ fn a_store_that_is_silent_is_given_up_and_asked_again() {
 fn a_slow_store_is_waited_for() {
     let Some(Scene { store, proxy, setup, .. }) = Scene::new() else { return };
     store.put("models/a/1/large", &large()[..(1 << 20)]);
-    // Three seconds in all, and never silent for half of one.
+    // Three seconds in all, without half a second of silence.
     proxy.fault("/a/1/large", Fault::Slow(Duration::from_millis(200)), 1);
     let server = setup.serve(&["--model-store-timeout-secs=0.5"]);
     assert!(answers(&server, "a"), "{}", server.log());
@@ -113,7 +113,7 @@ fn a_store_that_denies_access_says_which_variable_and_quotes_no_secret() {
         assert!(text.contains(want), "{want}: {text}");
     }
     proxy.heal();
-    // While it serves, the models that it has go on, and so does it once it may again.
+    // While the server runs, its models go on when access is denied, and fetches resume once it is allowed again.
     let server = setup.poll(&[]);
     proxy.fault("list-type=2", Fault::Refused(403), usize::MAX);
     wait_for(&server, "it is told", || log(&server).contains("the store denies access"));

@@ -1,4 +1,4 @@
-//! Each kind of store, and what is asked of every one: models load, a poll follows what changes, names stay in the
+//! Each kind of store, and the checks of all of them: models load, a poll follows changes, names stay in the
 //! repository.
 
 use std::fs;
@@ -9,7 +9,7 @@ use crate::support::folder::Folder;
 use crate::support::server::{Ports, Server};
 use crate::{MODEL, Setup, answers, figure, load, log, models, status, wait_for};
 
-/// Serves two models, follows a new version and a model that goes, and fetches nothing twice.
+/// Serves two models, follows a new version and a removed model, and fetches nothing twice.
 fn follows(setup: &Setup, store: &StandIn) {
     let repository = models(&["a", "b"]);
     store.put_all("models", repository.path());
@@ -67,7 +67,7 @@ fn an_index_over_http_is_served_and_its_checksums_hold() {
     let setup = Setup::new(format!("http://{}/models", store.address()));
     let server = setup.poll(&[]);
     assert!(answers(&server, "a") && answers(&server, "b"), "{}", server.log());
-    // Another file of the same size, while the index is as it was, and a new version with a wrong sum.
+    // Another file of the same size under an unchanged index, and a new version with a wrong sum.
     fs::create_dir(models.join("a/2")).unwrap();
     fs::write(models.join("a/2/weights"), "good").unwrap();
     write_index(&models);
@@ -78,7 +78,7 @@ fn an_index_over_http_is_served_and_its_checksums_hold() {
     assert!(answers(&server, "a") && setup.cached().iter().all(|path| !path.starts_with("a/2")));
     fs::write(models.join("a/2/weights"), "good").unwrap();
     wait_for(&server, "it is served", || status(&server, "/v2/models/a/versions/2/ready") == 200);
-    // Names that lead elsewhere cost their models alone.
+    // Names that lead outside fail only their own models.
     let tricks = index.replace("\"a/2/weights\"", "\"b/../../../evil\"").replace("\"a/config.pbtxt\"", "\"/etc/evil\"");
     fs::write(models.join("index.json"), tricks).unwrap();
     wait_for(&server, "they are refused", || log(&server).contains("its path leads elsewhere"));
@@ -116,7 +116,7 @@ fn explicit_mode_fetches_what_is_asked_for_and_lists_all() {
     assert!(["a", "b", "c"].iter().all(|name| index.contains(&format!("\"name\":\"{name}\""))), "{index}");
     assert_eq!(load(&server, "b").0, 200);
     assert!(answers(&server, "b") && setup.cached().iter().all(|path| !path.starts_with("c/")));
-    // A load brings what is there now.
+    // A load fetches the current files.
     store.put("models/b/2/weights", b"more");
     assert_eq!(load(&server, "b").0, 200);
     assert_eq!(status(&server, "/v2/models/b/versions/2/ready"), 200);
@@ -200,7 +200,7 @@ fn the_service_account_of_a_machine_is_taken_where_there_is_no_key() {
     let token = r#"{"access_token": "of-the-machine", "expires_in": 3600, "token_type": "Bearer"}"#;
     fs::write(account.join("token"), token).unwrap();
     let metadata = StandIn::files(folder.path());
-    // The stand-in for the store answers by its own name alone: seen is who asks for the token.
+    // The stand-in for the store answers by its own name alone: only the request for the token is seen.
     let proxy = Proxy::before(metadata.address());
     let setup = Setup::new("gs://bucket/models".to_owned())
         .with("GOOGLE_BASE_URL", &format!("http://{}", store.address()))

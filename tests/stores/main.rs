@@ -1,5 +1,5 @@
-//! Servers whose model repository is in a store, on stand-ins for these and a proxy that has faults. A program of its own:
-//! only a build with the feature `stores` has what it tries (`.ci/run stores`).
+//! Servers whose model repository is in a store, on stand-ins for these and a proxy that has faults. A program of its
+//! own: it needs a build with the feature `stores` (`.ci/run stores`).
 
 #![allow(
     clippy::unwrap_used,
@@ -30,13 +30,13 @@ use crate::support::folder::Folder;
 use crate::support::server::{Ports, Server};
 use crate::support::{http, repository};
 
-/// How long something may take until it shows.
+/// Time limit for a change to show.
 const WAIT_MAX: Duration = Duration::from_secs(40);
 
-/// A secret that no log may have.
+/// A secret that must not be in any log.
 const SECRET: &str = "wJalrXUtnFEMIsecret";
 
-/// A model that answers what it is asked.
+/// A model that answers with its input.
 const MODEL: &str = "backend: 'identity' max_batch_size: 8 version_policy { all {} }
     input { name: 'INPUT0' data_type: TYPE_FP32 dims: 2 } output { name: 'OUTPUT0' data_type: TYPE_FP32 dims: 2 }";
 
@@ -101,7 +101,7 @@ impl Setup {
         self.serve(&[&["--model-control-mode=poll", "--repository-poll-secs=1"], flags].concat())
     }
 
-    /// What a server says that does not start.
+    /// Message of a server that does not start.
     fn refused(&self, flags: &[&str]) -> String {
         let mut command = self.command(flags, Ports::free());
         let output = command.stdin(Stdio::null()).output().unwrap();
@@ -124,7 +124,7 @@ fn status(server: &Server, path: &str) -> u16 {
     http::get(server.http(), path).unwrap().status
 }
 
-/// Whether a model answers what it is asked.
+/// Returns true if a model answers a request.
 fn answers(server: &Server, model: &str) -> bool {
     let body = br#"{"inputs":[{"name":"INPUT0","shape":[1,2],"datatype":"FP32","data":[1,2]}]}"#;
     let answer = http::post(server.http(), &format!("/v2/models/{model}/infer"), body).unwrap();
@@ -153,7 +153,7 @@ fn failures(server: &Server, reason: &str) -> u64 {
     row.unwrap_or_else(|| panic!("no {reason} in {text}")).1.parse().unwrap()
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 fn wait_for(server: &Server, what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {

@@ -1,5 +1,5 @@
-//! A proxy before a stand-in, with faults by a script: each request that fits the next fault of its kind has it. What was
-//! asked for and what was passed on is written down.
+//! A proxy before a stand-in, with faults by a script: each request that fits the next fault of its kind has it.
+//! Requests and forwarded bytes are recorded.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -9,20 +9,20 @@ use std::time::Duration;
 
 use crate::support::server::Ports;
 
-/// What happens to an answer.
+/// A fault of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The connection is closed after so many bytes of the body.
+    /// The connection is closed after this number of bytes of the body.
     Cut(usize),
     /// One byte of the body is another.
     Flipped,
     /// Another answer, of this status, with an error code as S3 tells it.
     Refused(u16),
-    /// Nothing is answered, until the client goes away.
+    /// No answer, until the client goes away.
     Silent,
-    /// The answer has one byte less, and says so.
+    /// The answer has one byte less, with a matching length.
     Short,
-    /// The body comes in pieces of 64 KiB, so far apart.
+    /// The body comes in pieces of 64 KiB, with this time between them.
     Slow(Duration),
 }
 
@@ -53,19 +53,19 @@ pub struct Proxy {
 
 struct State {
     upstream: SocketAddr,
-    /// A part of the request line, and what happens to the next request that has it; how often.
+    /// A part of the request line, the fault of the next request that has it, and a count.
     faults: Mutex<Vec<(String, Fault, usize)>>,
     asked: Mutex<Vec<Asked>>,
 }
 
-/// Serves each connection on a thread of its own, until the process ends; on which port.
+/// Serves each connection on a thread of its own, until the process ends. Returns the port.
 pub fn listen(serve: impl Fn(TcpStream) -> std::io::Result<()> + Send + Sync + 'static) -> u16 {
     let (port, serve) = (Ports::free().http, Arc::new(serve));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
             let serve = Arc::clone(&serve);
-            // A client that goes away ends it.
+            // The error of a client that goes away ends its thread.
             thread::spawn(move || drop(serve(client)));
         }
     });
@@ -81,17 +81,17 @@ impl Proxy {
         Self { port, state }
     }
 
-    /// Where it listens, as a URL has it.
+    /// Its address, as a URL has it.
     pub fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The next so many requests whose line has `part` have this fault.
+    /// Gives this fault to the next `count` requests whose line has `part`.
     pub fn fault(&self, part: &str, fault: Fault, count: usize) {
         self.state.faults.lock().unwrap().push((part.to_owned(), fault, count));
     }
 
-    /// No more faults.
+    /// Drops all faults that are left.
     pub fn heal(&self) {
         self.state.faults.lock().unwrap().clear();
     }
@@ -126,7 +126,7 @@ impl State {
                 return client.write_all(answer.as_bytes());
             }
             Some(Fault::Silent) => {
-                // Until it has closed.
+                // Until the client has closed.
                 let _ = client.read(&mut [0]);
                 return Ok(());
             }
@@ -176,7 +176,7 @@ impl State {
     }
 }
 
-/// Without what tells a body's size: it is told anew.
+/// Without the fields of a body's size, which are set anew.
 fn answer_head(head: &str, size: usize) -> String {
     let is_told = |line: &str| {
         let line = line.to_ascii_lowercase();

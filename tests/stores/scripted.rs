@@ -1,4 +1,5 @@
-//! A store of which each answer is computed: larger than any stand-in would hold, or with a look at who asks at a time.
+//! A store of which each answer is computed: larger than any stand-in would hold, or with a count of concurrent
+//! requests.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -15,7 +16,7 @@ pub struct Scripted {
     state: Arc<State>,
 }
 
-/// The body for a target, or none for what is not there.
+/// The body for a target; `None` if it does not exist.
 type Answer = dyn Fn(&str) -> Option<Vec<u8>> + Send + Sync;
 
 struct State {
@@ -26,7 +27,7 @@ struct State {
 }
 
 impl Scripted {
-    /// Answers so, each time after a pause.
+    /// Gives these answers, each after a pause.
     pub fn new(pause: Duration, answer: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
         let state = State { answer: Box::new(answer), pause, now: AtomicUsize::new(0), most: AtomicUsize::new(0) };
         let state = Arc::new(state);
@@ -35,12 +36,12 @@ impl Scripted {
         Self { port, state }
     }
 
-    /// Where it listens, as a URL has it.
+    /// Its address, as a URL has it.
     pub fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The most requests that were there at a time.
+    /// The most concurrent requests.
     pub fn most_at_a_time(&self) -> usize {
         self.state.most.load(Ordering::SeqCst)
     }
@@ -66,7 +67,7 @@ impl State {
     }
 }
 
-/// A page of a listing as S3 has it: keys and sizes, and where it goes on.
+/// A page of a listing as S3 has it: keys and sizes, and the token of the next page.
 pub fn listing(objects: impl Iterator<Item = (String, usize)>, next: Option<usize>) -> Vec<u8> {
     let contents: String = objects
         .map(|(key, size)| {

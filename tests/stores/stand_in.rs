@@ -1,5 +1,5 @@
-//! The stand-ins for stores, each a process: moto for S3, fake-gcs-server for Google's, azurite for Azure's, and Python's own
-//! server for files over HTTP. They take what they are given without a login, azurite with its well-known key.
+//! The stand-ins for stores, each a process: moto for S3, fake-gcs-server for Google's, azurite for Azure's, and
+//! Python's own server for files over HTTP. They need no login, but azurite its well-known key.
 
 use std::fs;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use crate::support::python::Environment;
 use crate::support::server::Ports;
 use crate::support::skipped::skip_unless_ci;
 
-/// How long a stand-in may take to start.
+/// Time limit for the start of a stand-in.
 const START_MAX: Duration = Duration::from_secs(60);
 
 /// A stand-in, ended with this.
@@ -34,9 +34,9 @@ enum Kind {
     Moto,
 }
 
-/// The version of azurite that npm is asked for.
+/// The version of azurite that is installed.
 const AZURITE: &str = "azurite@3.37.0";
-/// What azurite calls its account.
+/// azurite's name for its account.
 pub const AZURE_ACCOUNT: &str = "devstoreaccount1";
 
 impl StandIn {
@@ -79,7 +79,7 @@ impl StandIn {
         let lock = fs::File::create(modules.join("lock")).unwrap();
         lock.lock().unwrap();
         if !program.exists() {
-            // Without scripts of packages: none of them is needed.
+            // Without scripts of packages, which are not needed.
             let mut npm = Command::new("npm");
             npm.args(["install", "--silent", "--ignore-scripts", "--prefix"]).arg(&modules).arg(AZURITE);
             let installed = npm.output();
@@ -98,7 +98,7 @@ impl StandIn {
         Some(azurite)
     }
 
-    /// Files of a directory over HTTP, by a server that knows no ranges.
+    /// Files of a directory over HTTP, by a server without ranges.
     pub fn files(directory: &Path) -> Self {
         Self::start(Kind::Files, |port, _| {
             let mut command = Command::new("python3");
@@ -108,7 +108,7 @@ impl StandIn {
         })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
@@ -172,7 +172,7 @@ impl StandIn {
     /// The status of the answer to a plain request.
     fn ask(&self, method: &str, path: &str, body: &[u8]) -> u16 {
         let size = body.len().to_string();
-        // moto lets nobody change an object without a login, whatever that is.
+        // moto wants a login before an object is changed, and takes any.
         let login = ("Authorization", "AWS any:any");
         let fields =
             [("Content-Length", size.as_str()), ("Content-Type", "application/json"), ("Connection", "close"), login];

@@ -1,22 +1,22 @@
-//! What callgrind wrote: the instructions of one binary's own code; and the table that such counts are held against.
+//! Counts from callgrind: the instructions of one binary's own code; and the table that such counts are held against.
 //!
-//! Only the code of the binary counts. What libc does in `memcpy` or `malloc` depends on the processor and on libc.
+//! Only the code of the binary counts. The work of `memcpy` or `malloc` depends on the processor and on libc.
 
 use std::{collections::HashMap, fmt::Write as _};
 
-/// What a piece of work costs.
+/// Cost of a piece of work.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Cost {
     /// Instructions of the binary itself.
     pub instructions: u64,
-    /// How often it asked for memory.
+    /// Count of memory allocations.
     pub allocations: u64,
 }
 
-/// Reads a file that callgrind wrote: the instructions of functions in objects whose path ends like this.
+/// Reads a file from callgrind: the instructions of functions in objects whose path ends with `binary`.
 ///
 /// Lines are `key=(id) name`, with the name where an id comes first; `place cost` of the function that was named last;
-/// and behind `calls=COUNT PLACE` one line with what the callee cost, which is not the caller's own.
+/// and behind `calls=COUNT PLACE` one line with the cost of the callee, which is not the caller's own.
 pub fn own_instructions(text: &str, binary: &str) -> u64 {
     let mut objects = HashMap::new();
     let (mut is_own, mut is_of_callee, mut sum) = (false, false, 0);
@@ -36,7 +36,7 @@ pub fn own_instructions(text: &str, binary: &str) -> u64 {
     sum
 }
 
-/// The name behind an id, which is remembered from when it came with it.
+/// The name of an id, which is remembered from its first use.
 fn name(value: &str, names: &mut HashMap<String, String>) -> String {
     match value.split_once(' ') {
         Some((id, name)) if id.starts_with('(') => {
@@ -47,7 +47,7 @@ fn name(value: &str, names: &mut HashMap<String, String>) -> String {
     }
 }
 
-/// Costs by the names of what was counted, and what they were counted with.
+/// Costs by the names of the counted pieces, and the tools of the count.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Table {
     /// The compiler and the processor.
@@ -56,7 +56,7 @@ pub struct Table {
     pub rows: Vec<(String, Cost)>,
 }
 
-/// What a count may differ from the table by, in percent.
+/// Greatest difference between a count and the table, in percent.
 pub const TOLERANCE: u64 = 3;
 
 impl Table {
@@ -86,7 +86,7 @@ impl Table {
         text
     }
 
-    /// What differs from this table by more than it may, one line each.
+    /// Counts that differ from this table by more than the tolerance, one line each.
     pub fn differences(&self, counted: &Self) -> Vec<String> {
         let find =
             |rows: &[(String, Cost)], name: &str| rows.iter().find(|(have, _)| have == name).map(|(_, cost)| *cost);

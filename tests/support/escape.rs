@@ -1,5 +1,5 @@
-//! Bytes as text that a person can read and that tells every two byte strings apart: printable UTF-8 stays, the rest
-//! is `\xNN`, and a backslash is doubled.
+//! Bytes as readable text, different for different byte strings: printable UTF-8 stays, the rest is `\xNN`, and a
+//! backslash is doubled.
 
 use std::fmt::Write as _;
 

@@ -23,7 +23,7 @@ impl Folder {
         Self { path }
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -31,7 +31,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A folder that stays behind is no reason to fail a test that passed.
+        // A folder that stays behind does not fail a test that passed.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

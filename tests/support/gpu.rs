@@ -20,7 +20,7 @@ pub fn models(groups: &[(&str, &str)]) -> Folder {
     folder
 }
 
-/// What a model answers: probabilities of a batch, and the three best classes of its rows.
+/// A model's answers: probabilities of a batch, and the three best classes of its rows.
 pub fn answers(server: &Server, model: &str, rows: usize) -> (Vec<f64>, Vec<String>) {
     let pixels: Vec<String> = (0..rows * 64).map(|index| (index * 7 % 17).to_string()).collect();
     let ask = |outputs: &str| {
@@ -38,14 +38,14 @@ pub fn answers(server: &Server, model: &str, rows: usize) -> (Vec<f64>, Vec<Stri
     let floats =
         ask(r#"{"name":"probabilities"}"#).iter().map(|value| value.as_f64().expect("a probability")).collect();
     let classes = ask(r#"{"name":"probabilities","parameters":{"classification":1}}"#);
-    // The number behind the probability: the last bits of that may differ.
+    // The number behind the probability: its last bits may differ.
     let index = |text: &serde_json::Value| {
         text.as_str().and_then(|text| text.split_once(':')).expect("a class is VALUE:INDEX").1.to_owned()
     };
     (floats, classes.iter().map(index).collect())
 }
 
-/// Holds a model to the example on the CPU.
+/// Compares a model with the example on the CPU.
 pub fn check_alike(server: &Server, model: &str) {
     for rows in [1, 3, 64] {
         let ((got, got_classes), (want, want_classes)) =
@@ -55,7 +55,7 @@ pub fn check_alike(server: &Server, model: &str) {
     }
 }
 
-/// Layers of so many columns, with biases and ReLU, and a softmax behind them: inputs `x`, outputs `y`, as wide.
+/// Layers of `width` columns, with biases and ReLU, and a softmax behind them: inputs `x`, outputs `y`, as wide.
 pub fn dense(width: usize, layers: usize) -> Vec<u8> {
     let mut seed = 1_u64;
     let mut values = |count: usize, scale: f32| -> Vec<u8> {

@@ -1,4 +1,5 @@
-//! A gRPC client that sends and receives messages as bytes, on `tonic`: what a message says is the caller's business.
+//! A gRPC client that sends and receives messages as bytes, on `tonic`: the contents of a message are the caller's
+//! business.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -11,10 +12,10 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-/// How long a call may take before the test fails.
+/// Time after which a call fails the test.
 const CALL_MAX: Duration = Duration::from_secs(20);
 
-/// One connection and the runtime it lives on; calls block.
+/// One connection and its runtime; calls block.
 pub struct Client {
     runtime: tokio::runtime::Runtime,
     channel: Channel,
@@ -37,7 +38,7 @@ impl Client {
         self.call_with(method, &[], message).map(|(_, answer)| answer)
     }
 
-    /// The same with metadata; the answer's, head and trailers in one, comes with it.
+    /// The same with metadata. Returns the answer's metadata, head and trailers in one, with it.
     pub fn call_with(
         &self,
         method: &str,
@@ -59,7 +60,7 @@ impl Client {
 }
 
 impl Client {
-    /// Sends messages on one stream and then its end; what came, and how the stream ended.
+    /// Sends messages on one stream and then its end. Returns the answers, and the end of the stream.
     pub fn stream(
         &self,
         method: &str,
@@ -88,7 +89,7 @@ impl Client {
     }
 }
 
-/// A stream whose messages a test sends one by one, as it sees what comes back.
+/// A stream whose messages a test sends one by one, after looking at the answers.
 pub struct OpenStream<'a> {
     client: &'a Client,
     sender: Option<tokio::sync::mpsc::Sender<Vec<u8>>>,
@@ -125,12 +126,12 @@ impl Client {
 }
 
 impl OpenStream<'_> {
-    /// Sends a message; false where the stream has ended.
+    /// Sends a message. Returns false if the stream has ended.
     pub fn send(&self, message: Vec<u8>) -> bool {
         self.sender.as_ref().is_some_and(|sender| self.client.runtime.block_on(sender.send(message)).is_ok())
     }
 
-    /// The next answer; none at the end of the stream, or why it failed.
+    /// The next answer; `None` at the end of the stream, or the reason of its failure.
     pub fn receive(&mut self) -> Result<Option<Vec<u8>>, Status> {
         self.client.runtime.block_on(self.answers.message())
     }
@@ -151,7 +152,7 @@ impl Caller {
         Self { channel, method: PathAndQuery::from_static(method) }
     }
 
-    /// One unary call with a deadline, which the server is told.
+    /// One unary call with a deadline, which is sent to the server.
     pub async fn call(&self, message: Vec<u8>, deadline: Duration) -> Result<Vec<u8>, Status> {
         let mut grpc = Grpc::new(self.channel.clone());
         grpc.ready().await.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use http::{HeaderMap, Request, Version};
 
-/// One gRPC call with fields of the test's own; the trailers, or the head where it has the status.
+/// One gRPC call with fields of the test's own. Returns the trailers, or the head if that has the status.
 pub fn call(address: SocketAddr, path: &str, fields: &[(&str, &str)], message: &[u8]) -> BTreeMap<String, String> {
     let called = call_framed(address, path, fields, framed(0, message));
     if called.head.contains_key("grpc-status") { called.head } else { called.trailers }
@@ -19,7 +19,7 @@ pub fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
     [&[flag], &size[..], message].concat()
 }
 
-/// What came of a call.
+/// Result of a call.
 pub struct Called {
     pub head: BTreeMap<String, String>,
     /// The messages of the answer, with their prefixes.
@@ -28,12 +28,12 @@ pub struct Called {
 }
 
 impl Called {
-    /// The field that says how it ended.
+    /// The field with the status at its end.
     pub fn status(&self) -> &str {
         self.head.get("grpc-status").or_else(|| self.trailers.get("grpc-status")).expect("a call has a status")
     }
 
-    /// The text of the error that it ended with.
+    /// The text of its error.
     pub fn text(&self) -> &str {
         self.head.get("grpc-message").or_else(|| self.trailers.get("grpc-message")).map_or("", |text| text)
     }
@@ -62,13 +62,13 @@ pub fn call_framed(address: SocketAddr, path: &str, fields: &[(&str, &str)], con
     })
 }
 
-/// One POST; its status and body.
+/// One POST. Returns its status and body.
 pub fn post(address: SocketAddr, path: &str, body: &[u8]) -> (u16, Vec<u8>) {
     let (status, _, body) = post_with(address, path, &[], body);
     (status, body)
 }
 
-/// One POST with fields of the test's own; its status, fields and body.
+/// One POST with fields of the test's own. Returns its status, fields and body.
 pub fn post_with(
     address: SocketAddr,
     path: &str,
@@ -105,9 +105,8 @@ pub fn leave(address: SocketAddr, path: &str) {
     });
 }
 
-/// Sends the same message over and over on one call, as long as the server takes more, and reads
-/// nothing of the answer; at most so many bytes. What was sent when the server took no more, or
-/// all.
+/// Sends the same message over and over on one call, at most `size_max` bytes, as long as the server takes more, and
+/// reads nothing of the answer. Returns the number of bytes sent when the server stopped reading, or all.
 pub fn flood(address: SocketAddr, path: &str, message: &[u8], size_max: usize, then: impl FnOnce()) -> usize {
     let size = u32::try_from(message.len()).expect("a small message").to_be_bytes();
     let framed = Bytes::from([&[0], &size[..], message].concat().repeat(100));
@@ -135,8 +134,8 @@ pub fn flood(address: SocketAddr, path: &str, message: &[u8], size_max: usize, t
     })
 }
 
-/// Sends a call whose message is a head and then a part over and over, and never holds more than a part of it; how
-/// many bytes of the answer's end are that part over and over, and the status.
+/// Sends a call whose message is a head and then a part over and over, and never holds more than a part of it. Returns
+/// the number of bytes at the answer's end that repeat the part, and the status.
 pub fn echo(address: SocketAddr, path: &str, head: &[u8], part: Bytes, count: usize) -> (usize, Option<String>) {
     let size = u32::try_from(head.len() + part.len() * count).expect("a message's size has four bytes");
     let head = Bytes::from([&[0], &size.to_be_bytes()[..], head].concat());
@@ -168,7 +167,7 @@ pub fn echo(address: SocketAddr, path: &str, head: &[u8], part: Bytes, count: us
         while let Some(chunk) = body.data().await {
             let chunk = chunk.expect("the body is whole");
             body.flow_control().release_capacity(chunk.len()).expect("the room was taken");
-            // What comes before the tensor is a few bytes, and its last byte is not the part's first.
+            // The bytes before the tensor are few, and the last of them differs from the part's first.
             let skip = if got == 0 { chunk.iter().position(|byte| *byte == part[0]).unwrap_or(chunk.len()) } else { 0 };
             skipped.extend_from_slice(&chunk[..skip]);
             let is_same = chunk[skip..].iter().zip(part.iter().cycle().skip(got % part.len())).all(|(a, b)| a == b);
@@ -207,19 +206,19 @@ fn run_with<T, F: Future<Output = T>>(
     })
 }
 
-/// How the calls of a storm ended.
+/// Ends of the calls of a storm.
 #[derive(Debug, Default)]
 pub struct Ended {
-    /// With an answer.
+    /// Calls with an answer.
     pub answered: u32,
-    /// By the client.
+    /// Calls that the client cancelled.
     pub cancelled: u32,
 }
 
 /// Calls on one connection, many at a time, each with one of the messages in turn; three of four are
 /// cancelled: before their message, within it, behind it, or a little later.
 pub fn cancel_storm(address: SocketAddr, path: &str, messages: &[&[u8]], calls: u32) -> Ended {
-    // A client counts the frames of answers that it does not want any more, by its window.
+    // Frames of answers that the client no longer wants still count against its window.
     let mut builder = h2::client::Builder::new();
     builder.initial_connection_window_size(64 << 20);
     run_with(&builder, address, |sender| async move {
@@ -231,7 +230,7 @@ pub fn cancel_storm(address: SocketAddr, path: &str, messages: &[&[u8]], calls: 
             }
             let request = request(address, path).header("content-type", "application/grpc").header("te", "trailers");
             let request = request.body(()).expect("the fields are valid");
-            // The last of each four is answered, and asks the last of the models.
+            // The last of four calls is answered, and uses the last of the messages.
             let is_answered = index % 4 == 3;
             let message =
                 if is_answered { messages[messages.len() - 1] } else { messages[index as usize % messages.len()] };
@@ -267,8 +266,8 @@ async fn call_and_cancel(
             let (response, mut stream) = sender.send_request(request.clone(), false).expect("the request is sent");
             stream.send_data(framed.clone(), true).expect("the message is sent");
             match response.await {
-                // Those that were reset count until their work is gone; what is refused so was not looked at, and
-                // may be sent again (RFC 9113 §8.7).
+                // Those that were reset count until their work is gone; a refused request was not processed, and may be
+                // sent again (RFC 9113 §8.7).
                 Err(error) if error.reason() == Some(h2::Reason::REFUSED_STREAM) => tokio::task::yield_now().await,
                 response => break response.expect("an answer comes"),
             }
@@ -298,7 +297,7 @@ async fn call_and_cancel(
     false
 }
 
-/// How a client leaves a request.
+/// A client's way of leaving a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Leave {
     /// It closes the connection.
@@ -319,7 +318,7 @@ pub fn abandon(
     abandon_at(address, path, fields, (body, true), leave, then);
 }
 
-/// The same with a request that has not ended.
+/// The same with an unfinished request.
 pub fn abandon_part(
     address: SocketAddr,
     path: &str,
@@ -345,7 +344,7 @@ fn abandon_at(
     run(address, |mut sender| async move {
         let (_response, mut stream) = sender.send_request(request, false).expect("the request is sent");
         stream.send_data(body, is_whole).expect("the body is sent");
-        // The connection is driven meanwhile.
+        // The connection runs meanwhile.
         tokio::task::spawn_blocking(then).await.expect("the test goes on");
         if let Leave::Reset(code) = leave {
             stream.send_reset(code.into());
@@ -354,8 +353,8 @@ fn abandon_at(
     });
 }
 
-/// Makes requests on one connection, all at once, each with a body of so many bytes, which goes as there is room for
-/// it until the request is answered; the fields of each answer.
+/// Makes requests on one connection, all at once, each with a body of `size` bytes, sent as there is room for it until
+/// the request is answered. Returns the fields of each answer.
 pub fn upload(
     address: SocketAddr,
     requests: &[(&str, &[(&str, &str)])],

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-/// How long a connection may stay silent before the test fails.
+/// Silence of a connection after which the test fails.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// One response, its body put together.
@@ -31,7 +31,7 @@ impl Response {
     }
 }
 
-/// One connection, over which requests may follow each other.
+/// One connection for consecutive requests.
 pub struct Connection<S = TcpStream> {
     stream: BufReader<S>,
 }
@@ -48,12 +48,12 @@ impl Connection {
 }
 
 impl<S: Read + Write> Connection<S> {
-    /// Over what is connected already.
+    /// Over an existing connection.
     pub fn over(stream: S) -> Self {
         Self { stream: BufReader::new(stream) }
     }
 
-    /// What it is over.
+    /// The stream beneath.
     pub fn stream(&mut self) -> &mut S {
         self.stream.get_mut()
     }
@@ -80,7 +80,7 @@ impl<S: Read + Write> Connection<S> {
         Ok(response)
     }
 
-    /// Whether the other side has closed and nothing is left to read.
+    /// Returns true if the other side has closed and nothing is left to read.
     pub fn is_closed(&mut self) -> bool {
         matches!(self.stream.fill_buf(), Ok([]) | Err(_))
     }

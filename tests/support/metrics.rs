@@ -11,7 +11,7 @@ pub fn metric(address: SocketAddr, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("{name} is not in\n{text}")).parse().expect("a whole number")
 }
 
-/// Batches of a model that left its queue: the last of them may run still.
+/// Batches of a model that left its queue: the last of them may still run.
 pub fn batches_left(address: SocketAddr, model: &str) -> u64 {
     let (text, start) = (read(address), format!("deuteron_batches_total{{model=\"{model}\","));
     let lines = text.lines().filter(|line| line.starts_with(&start));
@@ -21,7 +21,7 @@ pub fn batches_left(address: SocketAddr, model: &str) -> u64 {
 fn read(address: SocketAddr) -> String {
     let mut answer = http::get(address, "/metrics");
     while answer.is_err() {
-        // Where connections are few, the last look at the metrics may still hold one.
+        // If connections are few, the previous scrape may still hold one.
         answer = http::get(address, "/metrics");
     }
     String::from_utf8(answer.expect("it was asked until it came").body).expect("metrics are text")

@@ -1,8 +1,8 @@
-//! What the integration tests share: free ports, temporary folders, server processes, a raw HTTP/1.1 client, a raw
-//! gRPC client, a Python environment, and the writer of model repositories.
+//! Shared by the integration tests: free ports, temporary folders, server processes, a raw HTTP/1.1 client, a raw gRPC
+//! client, a Python environment, and the writer of model repositories.
 //!
 //! Each test binary includes it with `mod support;`. It knows nothing of the crate under test but the path of its
-//! binary. What bounds it: every wait has a time after which the test fails.
+//! binary. Every wait has a time after which the test fails.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for real servers, on the real clock")]
 #![allow(clippy::disallowed_types, reason = "tests of one binary run side by side")]

@@ -27,7 +27,7 @@ pub fn addsub() -> Vec<u8> {
     Message::new().int(1, 8).message(7, graph).message(8, opset).into_bytes()
 }
 
-/// One FP32 input `[N, 1]` and `OUTPUT0 = (INPUT0 * INPUT0') * (INPUT0 * INPUT0') * INPUT0`: what takes N cubed steps.
+/// One FP32 input `[N, 1]` and `OUTPUT0 = (INPUT0 * INPUT0') * (INPUT0 * INPUT0') * INPUT0`: N cubed steps.
 pub fn cubic() -> Vec<u8> {
     let node = |operator: &str, inputs: &[&str], output: &str| {
         let node = inputs.iter().fold(Message::new(), |node, input| node.bytes(1, input));
@@ -50,7 +50,7 @@ pub fn cubic() -> Vec<u8> {
     Message::new().int(1, 8).message(7, graph).message(8, opset).into_bytes()
 }
 
-/// `Y = X + TRIPS`, one addition at a time: takes as long as the request says.
+/// `Y = X + TRIPS`, one addition at a time: its run time depends on the request.
 pub fn adding_up() -> Vec<u8> {
     adding().input("TRIPS", INT64, &[]).into_bytes()
 }
@@ -76,7 +76,7 @@ fn adding() -> Onnx {
         .output("Y", FLOAT, &[2])
 }
 
-/// One FP32 input `X` `[N, 1]`, and so many products of matrices `[N, N]` one after the other.
+/// One FP32 input `X` `[N, 1]`, and `products` products of matrices `[N, N]` one after the other.
 pub fn heavy(products: usize) -> Vec<u8> {
     let begin = Onnx::default()
         .node("Transpose", &["X"], &["row"], &[])
@@ -145,7 +145,7 @@ pub fn running_segments() -> Vec<u8> {
     onnx.input("STATE", FLOAT, &[-1, 1]).output("TOTAL", FLOAT, &[-1, 1]).into_bytes()
 }
 
-/// `y = x + b`, two elements each; `b` is 10 and 20 where it is not given.
+/// `y = x + b`, two elements each; `b` is 10 and 20 by default.
 pub fn add_default() -> Vec<u8> {
     let raw = [10_f32, 20.0].map(f32::to_le_bytes).concat();
     let onnx = Onnx::default().node("Add", &["x", "b"], &["y"], &[]).constant("b", FLOAT, &[2], &raw);
@@ -158,7 +158,7 @@ pub fn add_external(place: &str) -> Vec<u8> {
     onnx.input("x", FLOAT, &[2]).output("y", FLOAT, &[2]).into_bytes()
 }
 
-/// Looks rows up in a table of four: a row that is not there fails the run.
+/// Looks rows up in a table of four: a missing row fails the run.
 pub fn lookup() -> Vec<u8> {
     lookup_of(&[10.0, 11.0, 12.0, 13.0])
 }
@@ -172,7 +172,7 @@ pub fn lookup_of(table: &[f32]) -> Vec<u8> {
     onnx.input("ROW", builder::INT32, &[-1, 1]).output("VALUE", FLOAT, &[-1, 1]).into_bytes()
 }
 
-/// A `Loop` that runs as often as the input `n` says.
+/// A `Loop` with as many iterations as the input `n` says.
 pub fn counting() -> Vec<u8> {
     let body = Onnx::default()
         .node("Add", &["v", "one"], &["next"], &[])

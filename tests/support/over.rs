@@ -1,9 +1,9 @@
-//! The end of what threads of a test do beside it.
+//! The end of a test's background threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tells threads that it is over when it is dropped, so also by a test that fails: a scope waits for its threads, and
-/// would wait for ever.
+/// Tells threads that it is over when it is dropped, also by a test that fails: otherwise the scope would wait for its
+/// threads for ever.
 pub struct Over<'a>(pub &'a AtomicBool);
 
 impl Drop for Over<'_> {

@@ -2,7 +2,7 @@
 //! a message without its schema.
 //!
 //! The dump loses nothing (each field's number, kind and content are there, in order), so two messages are the same
-//! field by field exactly when their dumps are. What looks like a message is shown as one.
+//! field by field exactly when their dumps are. Bytes that look like a message are shown as one.
 
 use std::fmt::Write as _;
 
@@ -78,7 +78,7 @@ fn varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// The message as lines of `number: value`, nested messages indented; bytes that are no message are one line.
+/// The message as lines of `number: value`, nested messages indented; bytes that are not a message are one line.
 pub fn dump(message: &[u8]) -> String {
     match fields(message) {
         Some(fields) => {
@@ -150,7 +150,7 @@ fn take<'a>(input: &mut &'a [u8], size: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// A varint in its shortest form only, so that a dump stands for one byte string.
+/// A varint in its shortest form only, so that a dump means exactly one byte string.
 fn take_varint(input: &mut &[u8]) -> Option<u64> {
     let size = input.iter().position(|byte| byte & 0x80 == 0)? + 1;
     let bytes = take(input, size)?;

@@ -1,6 +1,6 @@
-//! Python virtual environments beneath `target`, made once and kept: one for all tests, and some for what cannot live
-//! in it. Each has a list of packages that is complete (`pip freeze`): nothing is resolved, so nothing changes by
-//! itself.
+//! Python virtual environments beneath `target`, made once and kept: one for all tests, and some for packages that
+//! conflict with it. Each has a list of packages that is complete (`pip freeze`): nothing is resolved, so nothing
+//! changes by itself.
 
 use std::{
     fs,
@@ -10,18 +10,18 @@ use std::{
 
 use super::{folder::target, skipped::skip_unless_ci};
 
-/// An environment with the asked packages in it.
+/// An environment with the requested packages in it.
 pub struct Environment {
     path: PathBuf,
 }
 
 impl Environment {
-    /// The one of all tests, `tests/python/requirements.txt`. `None` as [`Environment::create`] says.
+    /// The environment of all tests, `tests/python/requirements.txt`. `None` as [`Environment::create`] says.
     pub fn shared() -> Option<Self> {
         Self::create("tests", "tests/python/requirements.txt", &["python3"])
     }
 
-    /// The one that runs Python models, `tests/python_models/requirements.txt`.
+    /// The environment of Python models, `tests/python_models/requirements.txt`.
     pub fn of_models() -> Option<Self> {
         Self::create("models", "tests/python_models/requirements.txt", &["python3"])
     }
@@ -29,13 +29,13 @@ impl Environment {
     /// Makes `target/venv-NAME` with exactly the packages of a list of this repository, unless it is there already, by
     /// the first of the `interpreters` that can.
     ///
-    /// `None` where no interpreter can: the test then passes over. In CI (`CI=true`) that is a failure.
+    /// `None` if no interpreter can: the test is then skipped. In CI (`CI=true`) that is a failure.
     pub fn create(name: &str, requirements: &str, interpreters: &[&str]) -> Option<Self> {
         let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join(requirements);
         let wanted = fs::read_to_string(&requirements).expect("the list of packages is in the repository");
         let environment = Self { path: target().join(format!("venv-{name}")) };
         let stamp = environment.path.join("requirements.txt");
-        // Tests of one process, or of several, may want it at once: one of them makes it.
+        // Several tests or processes may want it at once: one of them makes it.
         let lock = fs::File::create(environment.path.with_extension("lock")).expect("the folder is ours");
         lock.lock().expect("nobody holds it for ever");
         if fs::read_to_string(&stamp).is_ok_and(|present| present == wanted) {
@@ -61,7 +61,7 @@ impl Environment {
         self.path.join("bin/python")
     }
 
-    /// Runs a line of Python and returns what it prints, without the line's end.
+    /// Runs a line of Python and returns its output, without the line's end.
     pub fn evaluate(&self, program: &str) -> String {
         let output = Command::new(self.python()).arg("-c").arg(program).output().expect("the interpreter is there");
         assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
@@ -78,7 +78,7 @@ impl Environment {
         made.is_ok_and(|output| output.status.success())
     }
 
-    /// Nothing is compiled: Python does that to the few modules that a test imports.
+    /// Modules are not compiled here: Python compiles the few that a test imports.
     fn install(&self, requirements: &Path) {
         let output = Command::new(self.python())
             .args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--disable-pip-version-check", "-r"])

@@ -5,22 +5,22 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use super::{folder::Folder, onnx};
 
-/// Adds up what comes in a sequence, on two instances.
+/// Adds up the inputs of a sequence, on two instances.
 pub const SUMS: &str = "backend: 'sequence' max_batch_size: 4 instance_group { count: 2 }
     input { name: 'INPUT' data_type: TYPE_INT32 dims: 1 } output { name: 'OUTPUT' data_type: TYPE_INT32 dims: 1 }
     sequence_batching { max_sequence_idle_microseconds: 30000000 control_input [
     { name: 'START' control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } },
     { name: 'READY' control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } } ] }";
-/// Answers each element of a request by itself, each as late as it is told (decoupled).
+/// Answers each element of a request by itself, each after its delay (decoupled).
 pub const REPEAT: &str = "backend: 'repeat' model_transaction_policy { decoupled: true }
     input [ { name: 'IN' data_type: TYPE_INT32 dims: -1 }, { name: 'DELAY' data_type: TYPE_UINT32 dims: -1 },
     { name: 'WAIT' data_type: TYPE_UINT32 dims: 1 } ]
     output [ { name: 'OUT' data_type: TYPE_INT32 dims: 1 }, { name: 'IDX' data_type: TYPE_UINT32 dims: 1 } ]";
-/// Answers a number so many times (decoupled).
+/// Answers a number as many times as it says (decoupled).
 pub const SQUARE: &str = "backend: 'square' model_transaction_policy { decoupled: true }
     input { name: 'IN' data_type: TYPE_INT32 dims: 1 } output { name: 'OUT' data_type: TYPE_INT32 dims: 1 }";
 
-/// Who is to serve the repository.
+/// The server of the repository.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Flavour {
     /// `backend: "identity"`, and ONNX files.
@@ -29,7 +29,7 @@ pub enum Flavour {
     Triton,
 }
 
-/// What a model computes.
+/// A model's computation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     /// `OUTPUT0 = INPUT0 + INPUT1`, `OUTPUT1 = INPUT0 - INPUT1`.
@@ -99,7 +99,7 @@ pub fn add_example(repository: &Path, name: &str) {
     copy(&from, &repository.join(name)).expect("the example is in the repository");
 }
 
-/// Adds a model in version 1, with an ONNX file where it has one.
+/// Adds a model in version 1, with an ONNX file if it has one.
 pub fn add(repository: &Path, name: &str, config: &str, file: Option<&[u8]>) {
     let version = repository.join(name).join("1");
     fs::create_dir_all(&version).expect("the folder is ours");
@@ -109,8 +109,7 @@ pub fn add(repository: &Path, name: &str, config: &str, file: Option<&[u8]>) {
     }
 }
 
-/// Adds models of which the configuration says more than what they compute: reshape, one value a row, labels of
-/// each output.
+/// Adds models whose configuration has more than their computation: reshape, one value a row, labels of each output.
 pub fn add_configured(repository: &Path) {
     let onnx = onnx::Onnx::default().node("Add", &["x", "x"], &["y"], &[]);
     let twice = onnx.input("x", onnx::FLOAT, &[-1]).output("y", onnx::FLOAT, &[-1]).into_bytes();

@@ -15,14 +15,14 @@ use std::{
 
 use super::{folder::Folder, http};
 
-/// How long a server may take from its start until it is ready.
+/// Time limit from a server's start until it is ready.
 const START_MAX: Duration = Duration::from_secs(60);
-/// How long a server may take from SIGTERM to its end.
+/// Time limit from SIGTERM to a server's end.
 const STOP_MAX: Duration = Duration::from_secs(60);
 
-/// How long a log must stay the same to be whole.
+/// Time without a change after which a log counts as whole.
 const LOG_PAUSE: Duration = Duration::from_millis(20);
-/// How often it is looked at where it grows and grows.
+/// Most looks at a log that keeps growing.
 const LOG_LOOKS_MAX: usize = 50;
 
 /// The ports of one server.
@@ -37,8 +37,8 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Three ports that nobody listens on, nor will before this process ends: the system gives none of
-    /// these to anybody, and other tests take others. A server may load for long before it listens.
+    /// Three ports without a listener until this process ends: the system hands out none of them, and other tests take
+    /// others. A server may load for long before it listens.
     pub fn free() -> Self {
         super::time_limit::watch();
         let [http, grpc, metrics] = std::array::from_fn(|_| free_port());
@@ -46,12 +46,11 @@ impl Ports {
     }
 }
 
-/// Ports that are not among those that Linux gives to who asks for any (`ip_local_port_range`), and that
-/// no service is known by.
+/// Ports outside of the range that Linux assigns by itself (`ip_local_port_range`), and without a well-known service.
 const PORTS: Range<u32> = 12_000..32_000;
 
-/// A port that this process alone takes, of all that run these tests on this machine: it holds the lock of
-/// a file of that name until it ends.
+/// A port that no other test process on this machine takes: this one holds the lock of a file of that name until it
+/// ends.
 fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let folder = env::temp_dir().join("deuteron-test-ports");
@@ -74,22 +73,22 @@ fn free_port() -> u16 {
 pub struct Server {
     child: Child,
     log: Folder,
-    /// Where it listens.
+    /// The ports on which it listens.
     pub ports: Ports,
 }
 
 impl Server {
-    /// Starts Deuteron on a model repository, with more flags behind, and waits until it is ready.
+    /// Starts Deuteron on a model repository, with further flags, and waits until it is ready.
     pub fn deuteron(repository: &Path, flags: &[&str]) -> Self {
         let ports = Ports::free();
         Self::start(Self::command(repository, flags, ports), ports)
     }
 
-    /// What starts Deuteron on these ports.
+    /// The command that starts Deuteron on these ports.
     pub fn command(repository: &Path, flags: &[&str], ports: Ports) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_deuteron"));
         command.arg("serve").arg(repository).args(flags);
-        // The embedded engine serves what chooses none, whoever runs the tests in which environment.
+        // The embedded engine serves models that choose none, in any environment of the tests.
         if !flags.iter().any(|flag| flag.contains("onnxruntime,")) {
             command.arg("--backend-config=onnxruntime,engine=embedded");
         }
@@ -106,7 +105,7 @@ impl Server {
         Self::start_within(START_MAX, command, ports)
     }
 
-    /// The same of one that has much to load.
+    /// The same for a server with much to load.
     pub fn start_within(start_max: Duration, mut command: Command, ports: Ports) -> Self {
         let log = Folder::new("server");
         let file = File::create(log.path().join("log")).expect("the folder is ours");
@@ -118,17 +117,17 @@ impl Server {
         server
     }
 
-    /// Where it speaks HTTP/1.1.
+    /// Its address for HTTP/1.1.
     pub fn http(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.ports.http).into()
     }
 
-    /// Where it speaks gRPC.
+    /// Its address for gRPC.
     pub fn grpc(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.ports.grpc).into()
     }
 
-    /// Where it shows its metrics.
+    /// Its address for metrics.
     pub fn metrics(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.ports.metrics).into()
     }
@@ -145,8 +144,8 @@ impl Server {
         pages.expect("it is a number") * 4096
     }
 
-    /// What it has written so far, standard output and error in one. A thread of the server writes it, perhaps a moment
-    /// after the answer to a client: so it is read until it stays the same for that long.
+    /// Its output so far, standard output and error in one. A thread of the server writes it, perhaps a moment after
+    /// the answer to a client: so it is read until it stays the same for `LOG_PAUSE`.
     pub fn log(&self) -> String {
         let read = || fs::read(self.log.path().join("log")).unwrap_or_default();
         let mut bytes = read();
@@ -160,12 +159,12 @@ impl Server {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Whether the process still runs.
+    /// Returns true if the process still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Asks it to end (SIGTERM) and waits until it has.
+    /// Asks it to end (SIGTERM) and waits for the end.
     pub fn stop(&mut self) -> ExitStatus {
         self.signal("TERM");
         self.wait()
@@ -201,7 +200,7 @@ impl Server {
                 panic!("the server ended with {status} before it was ready:\n{}", self.log());
             }
             let ready = http::get(self.http(), "/v2/health/ready");
-            // Where health is restricted, or the port has TLS, its refusal says that the server listens.
+            // If health is restricted, or the port has TLS, the refusal says that the server listens.
             let has_tls = |body: &[u8]| String::from_utf8_lossy(body).contains("this port has TLS");
             if ready.is_ok_and(|response| matches!(response.status, 200 | 403) || has_tls(&response.body)) {
                 return;
@@ -214,7 +213,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A server whose test is over may end as it likes, but it must end.
+        // A server whose test is over may end in any way, but it must end.
         self.signal("TERM");
         let start = Instant::now();
         while self.is_running() && start.elapsed() < Duration::from_secs(10) {

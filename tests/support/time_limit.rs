@@ -1,4 +1,4 @@
-//! The end of a run in which a test hangs: libtest waits for ever, and whoever runs it cannot see for which.
+//! The end of a run in which a test hangs: libtest waits for ever, and does not name the test.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, Once};
@@ -8,8 +8,8 @@ use std::{env, fs, io, io::Write as _, process, thread};
 /// The threads that a test has run on, each by its name and its folder in `/proc`.
 static SEEN: Mutex<Vec<(String, PathBuf)>> = Mutex::new(Vec::new());
 
-/// Notes that this test runs. Where `DEUTERON_TESTS_MINUTES` says how long all tests of the program may take, those that
-/// still run then are named, and the run fails.
+/// Notes that this test runs. After `DEUTERON_TESTS_MINUTES`, if set, the tests that still run are named, and the run
+/// fails.
 pub fn watch() {
     static ONCE: Once = Once::new();
     let Some(minutes) = env::var("DEUTERON_TESTS_MINUTES").ok().and_then(|value| value.parse::<u64>().ok()) else {
@@ -18,7 +18,7 @@ pub fn watch() {
     if let (Some(name), Ok(task)) = (thread::current().name(), fs::read_link("/proc/thread-self")) {
         let task = PathBuf::from("/proc").join(task);
         let mut seen = SEEN.lock().expect("no thread panics while it has it");
-        // The kernel gives a thread the number of one that has ended: the latest test with it is the one that runs.
+        // The kernel reuses the number of a thread that has ended: the latest test with it is the one that runs.
         seen.retain(|(_, other)| *other != task);
         seen.push((name.to_owned(), task));
     }
@@ -27,7 +27,7 @@ pub fn watch() {
             thread::sleep(Duration::from_secs(60 * minutes));
             let seen = SEEN.lock().expect("no thread panics while it has it");
             let still: Vec<_> = seen.iter().filter(|(_, task)| task.exists()).map(|(name, _)| name.as_str()).collect();
-            // `eprintln` would go into what libtest shows of the test whose thread began this one.
+            // `eprintln` would go into libtest's capture of the test whose thread began this one.
             let text = format!("\nafter {minutes} minutes these still run:\n    {}\n", still.join("\n    "));
             let _ = io::stderr().write_all(text.as_bytes());
             process::exit(101);

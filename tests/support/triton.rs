@@ -18,11 +18,11 @@ use super::{
 /// The Pythons for which the wheel has a stub and its numpy (1, not 2) has a wheel.
 const PYTHONS: &[&str] = &["python3.12", "python3.11", "python3.10", "python3.9"];
 
-/// The flag with which models complete their configurations; without it nothing is completed.
+/// The flag with which models complete their configurations; without it they do not.
 pub const COMPLETES: &str = "--strict-model-config=false";
 
-/// Starts it on a model repository whose models are written for the Python backend. `None` without Python, or
-/// where `DEUTERON_TESTS` does not ask for it.
+/// Starts it on a model repository whose models are written for the Python backend. `None` without Python, or if
+/// `DEUTERON_TESTS` does not ask for it.
 pub fn start(repository: &Path) -> Option<Server> {
     start_with(repository, &[])
 }
@@ -33,14 +33,14 @@ pub fn start_with(repository: &Path, flags: &[&str]) -> Option<Server> {
     Some(Server::start(command, ports))
 }
 
-/// What starts it so.
+/// The command that starts it so.
 pub fn command(repository: &Path, flags: &[&str]) -> Option<(Command, Ports)> {
     if !is_asked_for("triton") {
         return None;
     }
     let environment = Environment::create("oracle", "tests/oracle/requirements.txt", PYTHONS)?;
     let root = environment.packages().join("pytriton/tritonserver");
-    // Tests of one program that start side by side share the environment.
+    // Concurrent tests of one program share the environment.
     PREPARED.get_or_init(|| prepare(&environment, &root));
     let ports = Ports::free();
     let mut command = Command::new(root.join("bin/tritonserver"));
@@ -89,7 +89,7 @@ fn prepare(environment: &Environment, root: &Path) {
     let version = environment.evaluate("import sys; print('%d.%d' % sys.version_info[:2])");
     let stub = root.join("python_backend_stubs").join(version).join("triton_python_backend_stub");
     let place = backend.join("triton_python_backend_stub");
-    // A stub that runs cannot be overwritten.
+    // A running stub cannot be overwritten.
     if !place.exists() {
         fs::copy(&stub, place).unwrap_or_else(|error| panic!("no stub for this Python, {}: {error}", stub.display()));
     }

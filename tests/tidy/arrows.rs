@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::Source;
 
-/// The modules by path, and what each hands on by `pub use`.
+/// The modules by path, and the re-exports of each by `pub use`.
 pub struct Tree {
     modules: BTreeMap<String, Vec<Use>>,
 }
@@ -53,7 +53,7 @@ impl Tree {
         arrows
     }
 
-    /// The module that declares an item; empty for the crate itself and for what is none of ours.
+    /// The module that declares an item; empty for the crate itself and for an item of another crate.
     fn declared_in(&self, path: &str, depth: usize) -> String {
         let parts: Vec<&str> = path.split("::").collect();
         let Some(size) = (1..=parts.len()).rev().find(|size| self.modules.contains_key(&parts[..*size].join("::")))

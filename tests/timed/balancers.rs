@@ -1,5 +1,6 @@
 //! The balancers' files in `deploy`, as they are shipped, before three servers that are drained and killed under load
-//! (`tests/balancers/balancers.py`): HAProxy, Envoy, and gRPC that balances in the client. Nobody waits longer than 0.3 s.
+//! (`tests/balancers/balancers.py`): HAProxy, Envoy, and gRPC that balances in the client. No client waits longer than
+//! 0.3 s.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,12 +9,12 @@ use crate::support::python::Environment;
 use crate::support::skipped::skip_unless_ci;
 use crate::turn;
 
-/// Lines that the program prints for what holds.
+/// Number of lines that the program prints, one for each check that holds.
 const CHECKS: usize = 43;
 
 #[test]
 fn replicas_behind_a_balancer_are_drained_and_killed_and_no_request_is_lost() {
-    // Both turns: it has three servers, a balancer and their clients, and needs the cores itself.
+    // Both turns: three servers, a balancer and their clients need all cores.
     let _alone = [turn(), turn()];
     if Command::new("/usr/sbin/haproxy").arg("-v").output().is_err() {
         return skip_unless_ci("no haproxy");

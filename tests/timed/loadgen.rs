@@ -1,5 +1,5 @@
-//! `deuteron bench` as a program: against a server of the test that answers as late as it is told,
-//! against Deuteron over both protocols, and with `DEUTERON_TESTS=triton` against a real tritonserver.
+//! `deuteron bench` as a program: against a server of the test with set delays, against Deuteron over both protocols,
+//! and with `DEUTERON_TESTS=triton` against a real tritonserver.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,20 +18,20 @@ use crate::support::server::Server;
 use crate::turn;
 use serde_json::Value;
 
-/// How a server of the test behaves.
+/// Behaviour of a server of the test.
 #[derive(Clone, Copy, Default)]
 struct Manner {
-    /// How late it answers.
+    /// Delay of each answer.
     delay: Duration,
-    /// Every so many requests it answers 503.
+    /// It answers 503 once in this number of requests.
     failing: Option<u64>,
-    /// At this request it stops answering anybody for so long.
+    /// At this request it stops answering all clients for this time.
     stall: Option<(u64, Duration)>,
-    /// Whether it closes the connection after each answer.
+    /// True if it closes the connection after each answer.
     closes: bool,
-    /// Every so many requests it closes the connection without an answer.
+    /// It closes the connection without an answer once in this number of requests.
     hangs_up: Option<u64>,
-    /// What it says of itself, if anything.
+    /// Its metadata, if any.
     metadata: Option<&'static str>,
 }
 
@@ -45,7 +45,7 @@ struct Fake {
 struct State {
     manner: Manner,
     count: AtomicU64,
-    /// Requests whose answer was begun: not those that are hung up on.
+    /// Requests whose answer was begun, without those that are hung up on.
     failed: AtomicU64,
     hung_up: AtomicU64,
     stalled_until: Mutex<Option<Instant>>,
@@ -61,7 +61,7 @@ impl Fake {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let state = Arc::clone(&shared);
-                // A client that goes away ends its thread, and that is all.
+                // A client that goes away ends only its thread.
                 thread::spawn(move || state.serve(stream).unwrap_or_default());
             }
         });
@@ -114,7 +114,7 @@ impl State {
         }
     }
 
-    /// The answer; `None` for none at all.
+    /// The answer; `None` to hang up.
     fn infer(&self, body: &[u8]) -> Option<(u16, &'static str)> {
         let number = self.count.fetch_add(1, Ordering::SeqCst) + 1;
         if let Ok(body) = serde_json::from_slice(body) {
@@ -159,7 +159,7 @@ fn number(report: &Value, name: &str) -> f64 {
     report[name].as_f64().unwrap_or_else(|| panic!("{name} is {} in {report}", report[name]))
 }
 
-/// All requests of a load that the client has counted.
+/// All requests of a load, by the client's count.
 fn total(report: &Value) -> u64 {
     report["total_succeeded"].as_u64().unwrap() + report["total_failed"].as_u64().unwrap()
 }
@@ -184,7 +184,7 @@ fn a_stall_shows_in_an_open_loop_as_all_the_requests_that_it_delayed() {
     let _turn = turn();
     let manner =
         Manner { delay: Duration::from_millis(1), stall: Some((200, Duration::from_secs(1))), ..Manner::default() };
-    // 600 requests in 3 seconds: a third of them is due while the server stands still.
+    // 600 requests in 3 seconds: a third of them is due while the server stalls.
     let server = Fake::start(manner);
     let line = "--rate=200 --request-distribution=constant --request-count=600";
     let open = &json(&format!("-m m -u {} {line}", server.address))[0];
@@ -193,7 +193,7 @@ fn a_stall_shows_in_an_open_loop_as_all_the_requests_that_it_delayed() {
     assert!((500_000.0..900_000.0).contains(&p90), "the delays are spread evenly up to a second: {p90}");
     assert!(number(open, "latency_p50_us") < 100_000.0);
     assert!(number(open, "send_lag_p99_us") > 0.0);
-    // A closed loop waits with the server, and sees one slow request of 600.
+    // A closed loop waits with the server, so that it sees one slow request of 600.
     let server = Fake::start(manner);
     let closed = &json(&format!("-m m -u {} --concurrency=1 --request-count=600", server.address))[0];
     assert!(number(closed, "latency_p99_us") < 100_000.0, "{closed}");
@@ -215,7 +215,7 @@ fn waiting_for_the_one_connection_counts_as_latency_in_an_open_loop() {
 fn an_open_loop_that_asks_more_than_is_answered_is_not_stable_however_even_it_looks() {
     let _turn = turn();
     let server = Fake::start(Manner { delay: Duration::from_millis(10), ..Manner::default() });
-    // One connection serves 100 a second, and the windows may differ as they like.
+    // One connection serves 100 a second, and the windows may differ by any amount.
     let stable = |load: &str| {
         let line = "--connections=1 --request-distribution=constant -p 300 --max-trials=4 -s 10000";
         let report = &json(&format!("-m m -u {} {line} {load}", server.address))[0];
@@ -251,7 +251,7 @@ fn tensors_travel_as_the_server_says_that_it_takes_them() {
     let _turn = turn();
     let none = r#"{"name":"f","version":"1","extensions":[]}"#;
     let some = r#"{"name":"f","version":"1","extensions":["classification","binary_tensor_data"]}"#;
-    // What it says, flags, and whether the bodies are JSON.
+    // Its metadata, flags, and whether the bodies are JSON.
     let cases = [
         (None, "", false),
         (Some(some), "", false),
@@ -331,7 +331,7 @@ fn sequences_begin_end_and_never_overtake_themselves() {
         assert!(sequences.len() > 10 && sequences.keys().all(|id| *id >= 100), "{sequences:?}");
         let whole = [(true, false), (false, false), (false, false), (false, false), (false, true)];
         let cut_short = sequences.values().filter(|flags| flags[..] != whole[..]).collect::<Vec<_>>();
-        // The load stops in the midst of the last ones, which are then ended.
+        // The load stops in the middle of the last requests, which are then ended.
         assert!(cut_short.len() <= 4, "{cut_short:?}");
         for flags in cut_short {
             assert!(flags.len() < 5 && flags[0].0 && flags[flags.len() - 1].1, "{flags:?}");
@@ -377,11 +377,11 @@ fn a_server_compared_with_itself_is_as_fast_as_itself() {
     for figure in ["throughput", "latency_mean", "latency_p50"] {
         let ratio = &report["ratios"][figure];
         assert_eq!(ratio["rounds"], 4);
-        // An interval of 95 % leaves 1 out in one run of 20, and then by little.
+        // An interval of 95 % excludes 1 in one run of 20, and then by little.
         let (low, high) = (number(ratio, "low"), number(ratio, "high"));
         assert!(low < 1.05 && high > 0.95 && low < high, "{figure}: {ratio}");
     }
-    // Against one that takes twice as long, it leaves 1 out and holds 2.
+    // Against a server that takes twice as long, it excludes 1 and includes 2.
     let slow = Fake::start(Manner { delay: Duration::from_millis(10), ..Manner::default() });
     let line = format!("-m m -u {address} --compare={} --concurrency=4 -p 200 --rounds=4 --warm-up=50", slow.address);
     let output = bench(&line);
@@ -391,7 +391,7 @@ fn a_server_compared_with_itself_is_as_fast_as_itself() {
     assert!(low > 1.2 && (1.6..2.4).contains(&mean), "{ratio}");
 }
 
-/// Requests that Deuteron says succeeded.
+/// Successful requests, by Deuteron's count.
 fn served(server: &Server, model: &str) -> u64 {
     let metrics = String::from_utf8(http::get(server.metrics(), "/metrics").unwrap().body).unwrap();
     let prefix = format!("nv_inference_request_success{{model=\"{model}\",version=\"1\"}} ");
@@ -408,7 +408,7 @@ fn deuteron_counts_what_the_client_counts_over_both_protocols() {
     for line in [
         format!("-u {rest} --concurrency=4"),
         format!("-u {rest} --concurrency=4 --json -b 3"),
-        // So many that they cost the server ticks of 10 ms.
+        // A rate high enough to cost the server CPU ticks of 10 ms.
         format!("-u {rest} --rate=4000 -x 1"),
         format!("-i grpc -u {grpc} --concurrency=4"),
         format!("-i grpc -u {grpc} --concurrency=200 --connections=1"),
@@ -421,7 +421,7 @@ fn deuteron_counts_what_the_client_counts_over_both_protocols() {
         assert_eq!(report["total_succeeded"].as_u64().unwrap(), after - before, "{line}: {report}");
         assert_eq!(report["errors"], Value::Array(vec![]), "{line}: {report}");
         before = after;
-        // Its own durations are within what the client saw.
+        // Its own durations are within the client's.
         let rows = number(report, "batch_size");
         let inferences = number(report, "server_inferences") / rows;
         assert!((inferences / number(report, "succeeded") - 1.0).abs() < 0.25, "{line}: {report}");
@@ -509,7 +509,7 @@ fn triton_is_measured_as_well() {
     }
 }
 
-/// Requests that Triton says succeeded.
+/// Successful requests, by Triton's count.
 fn statistics(server: &Server) -> u64 {
     let answer = http::get(server.http(), "/v2/models/identity_fp32/stats").unwrap();
     let all: Value = serde_json::from_slice(&answer.body).unwrap();

@@ -1,5 +1,6 @@
-//! The integration tests whose windows are narrow: refusals and timeouts to the millisecond, and what the load generator
-//! measures. They are a program of their own, since cargo runs programs one after the other, and `it` keeps every core busy.
+//! The integration tests whose windows are narrow: refusals and timeouts to the millisecond, and the figures of the
+//! load generator. They are a program of their own, since cargo runs programs one after the other, and `it` keeps every
+//! core busy.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,10 +20,10 @@ mod overload;
 
 use std::sync::{Condvar, Mutex};
 
-/// Tests of this program that run at a time, however many threads `RUST_TEST_THREADS` asks for.
+/// Concurrent tests of this program, whatever `RUST_TEST_THREADS` says.
 const TURNS: usize = 2;
 
-/// A permit of a semaphore, which every test here holds as long as it runs.
+/// A permit of a semaphore, which every test here holds while it runs.
 struct Turn;
 
 static TAKEN: Mutex<usize> = Mutex::new(0);

@@ -1,4 +1,5 @@
-//! What clients are told, and how soon, while the server is busy: refusals at the bound, and timeouts. Times are compared with the best of a few rounds: other work on the machine makes them longer only.
+//! Answers to clients, and their delay, while the server is busy: refusals at the bound, and timeouts. Times are
+//! compared with the best of a few rounds: other work on the machine only makes them longer.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,7 +44,7 @@ fn percentiles(mut took: Vec<Duration>) -> (Duration, Duration) {
     (took[took.len() / 2], took[took.len() * 99 / 100])
 }
 
-/// Holds the best of a few rounds against what a round should take at most.
+/// Compares the best of a few rounds with the limits of a round.
 fn check_best(what: &str, p50_max: Duration, p99_max: Duration, mut round: impl FnMut() -> Vec<Duration>) {
     let mut seen = Vec::new();
     for _ in 0..ROUNDS {
@@ -57,7 +58,7 @@ fn check_best(what: &str, p50_max: Duration, p99_max: Duration, mut round: impl 
     panic!("{what}: p50 {p50_max:?} and p99 {p99_max:?} are allowed: {seen:?}");
 }
 
-/// Keeps one batch running and one request waiting, whatever else is asked, until `body` returns.
+/// Keeps one batch running and one request waiting, beside any other requests, until `body` returns.
 fn while_full(server: &Server, body: impl FnOnce()) {
     let is_over = std::sync::atomic::AtomicBool::new(false);
     thread::scope(|scope| {

@@ -49,7 +49,7 @@ class Case:
         self.labels = np.digitize(self.score, np.quantile(self.score, np.linspace(0, 1, self.classes + 1)[1:-1]))
 
     def rounds(self, most):
-        """How many trees: few in a file that is kept."""
+        """Number of trees: few in a file that is kept."""
         return 4 if self.is_few else int(self.random.integers(1, most))
 
     def depth(self, most):
@@ -262,7 +262,7 @@ def few(directory):
         if file.suffix == ".ubj" and file.stem not in ("xgboost-classes", "xgboost-targets"):
             file.unlink()
         if file.suffix == ".txt":
-            # What is behind the trees is for people.
+            # The text behind the trees is for people.
             file.write_text(file.read_text().split("\nfeature_importances")[0] + "\n")
 
 

@@ -1,4 +1,4 @@
-"""What the libraries take for forests of 100 trees of depth 6 and 32 features, on one thread, beside `cargo bench --bench trees`.
+"""Run times of the libraries for forests of 100 trees of depth 6 and 32 features, on one thread, beside `cargo bench --bench trees`.
 
     speed.py DIRECTORY     writes forest.json, forest.txt and forest.tl there, and prints a table
 

@@ -19,7 +19,7 @@ const HANG: i64 = -4;
 const SHAPE: i64 = -5;
 const LEAK: i64 = -6;
 
-/// Asks [`FAULTY`]; the status, and the number of the answer.
+/// Asks [`FAULTY`]. Returns the status, and the number of the answer.
 fn ask(subject: &Subject, value: i64) -> (u16, Option<i64>) {
     let body = format!(r#"{{"inputs":[{{"name":"INPUT0","shape":[1,1],"datatype":"INT64","data":[{value}]}}]}}"#);
     let answer = http::post(subject.http, &path(FAULTY), body.as_bytes());
@@ -30,7 +30,7 @@ fn ask(subject: &Subject, value: i64) -> (u16, Option<i64>) {
     })
 }
 
-/// Whether [`FAULTY`] says that it is ready.
+/// Returns true if [`FAULTY`] says that it is ready.
 fn is_ready(subject: &Subject) -> bool {
     http::get(subject.http, &format!("/v2/models/{FAULTY}/ready")).is_ok_and(|answer| answer.status == 200)
 }
@@ -66,7 +66,7 @@ pub fn backend_failure(trial: &Trial<'_>) -> Played {
             let (status, _) = ask(&subject, fault);
             let told = start.elapsed();
             trial.check(status >= 500, || format!("{name}: {status} after {}", ms(told)));
-            // Readiness says what is so: not while there is no process, and then who is ready answers.
+            // Readiness is true: the model is not ready without a process, and a ready one answers.
             let is_told = subject.waits(Duration::from_secs(20), |it| !is_ready(it));
             trial.check(is_told, || format!("{name}: the model never says that it is not ready"));
             let is_back = subject.waits(Duration::from_secs(20), is_ready);
@@ -79,7 +79,7 @@ pub fn backend_failure(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// Eight requests at once, one of them faulty; each value with what came of it.
+/// Eight requests at once, one of them faulty. Returns each value with its outcome.
 fn batch_with(subject: &Subject, fault: i64) -> Vec<(i64, (u16, Option<i64>))> {
     let seen = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -95,7 +95,7 @@ fn batch_with(subject: &Subject, fault: i64) -> Vec<(i64, (u16, Option<i64>))> {
     seen.into_inner().unwrap()
 }
 
-/// Sends a number to a sequence; the sum.
+/// Sends a number to a sequence. Returns the sum.
 fn add(connection: &mut Connection, id: u64, flags: (bool, bool), value: i64) -> Result<i64, String> {
     let body = format!(
         r#"{{"parameters":{{"sequence_id":{id},"sequence_start":{},"sequence_end":{}}},"inputs":[{{"name":"INPUT","shape":[1,1],"datatype":"INT32","data":[{value}]}}]}}"#,
@@ -112,7 +112,7 @@ fn add(connection: &mut Connection, id: u64, flags: (bool, bool), value: i64) ->
     }
 }
 
-/// How many sequences the model has place for.
+/// Number of sequences that the model has slots for.
 const SLOTS: u64 = 8;
 
 /// Row 25.
@@ -136,7 +136,7 @@ pub fn sequences(trial: &Trial<'_>) -> Played {
         let (steps, vanished, wrong) = found.into_inner().unwrap();
         trial.figure(format!("{count} sequences, {steps} right sums, {vanished} vanished"));
         trial.check(wrong.is_empty(), || format!("{} wrong: {:.300}", wrong.len(), wrong.join("; ")));
-        // What is left of those that vanished.
+        // The slots of vanished sequences stay taken for this time.
         thread::sleep(Duration::from_millis(SEQUENCE_IDLE_MS + 200));
         let freed = idle_until_freed(&subject);
         trial.figure(format!("a slot is freed after {}", ms(freed)));
@@ -158,7 +158,7 @@ fn take(next: &Mutex<u64>, count: u64) -> Option<u64> {
     (*next <= count + 1).then_some(*next)
 }
 
-/// Plays one: of five one vanishes without its end, of ten one starts again in between.
+/// Plays one sequence: one of five vanishes without its end, one of ten starts again in between.
 fn play_sequence(subject: &Subject, id: u64, found: &Mutex<(u64, u64, Vec<String>)>) -> (u64, u64) {
     let mut dice = Dice::new(id);
     (0..4).for_each(|_| {
@@ -187,7 +187,8 @@ fn play_sequence(subject: &Subject, id: u64, found: &Mutex<(u64, u64, Vec<String
     (right, 0)
 }
 
-/// Takes all slots with sequences that say nothing more; how long one more waits for a slot.
+/// Takes all slots with sequences that then stay silent. Returns the time that one more waits for a
+/// slot.
 fn idle_until_freed(subject: &Subject) -> Duration {
     let Ok(mut connection) = Connection::open(subject.http) else { return Duration::MAX };
     let start = Instant::now();

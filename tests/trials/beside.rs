@@ -1,5 +1,5 @@
-//! Two more that are no rows of the table and are not counted: signals that mean no end, and metrics that are read all
-//! the time.
+//! Two further trials that are not rows of the table and are not counted: signals that do not mean the end, and metrics
+//! that are read all the time.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub fn signal_storm(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// A hundred looks at the metrics a second, under load.
+/// A hundred scrapes of the metrics a second, under load.
 pub fn scraped(trial: &Trial<'_>) -> Played {
     let subject = Subject::start(trial, PLAIN)?;
     around(trial, &subject, STANDARD, || {

@@ -1,5 +1,5 @@
-//! Requests that can be told apart, and one client that sends them: each has a nonce in its tensor and in its id, and only
-//! an answer with both is its answer.
+//! Distinguishable requests, and a client that sends them: each has a nonce in its tensor and in its id, and only an
+//! answer with both is its answer.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::support::protobuf::Message;
 pub const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 pub const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
-/// A number that no other request of this process has. It is below 2^53, which JSON carries everywhere.
+/// A number that no other request of this process has. It is below 2^53, which every JSON reader keeps exactly.
 pub fn nonce() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -36,7 +36,7 @@ pub fn request(model: &str, nonce: u64, parameters: &str) -> Vec<u8> {
     http::request("POST", &path(model), &[], &json(nonce, parameters))
 }
 
-/// The gRPC message of a request, with a timeout in microseconds if there is one.
+/// The gRPC message of a request, with a timeout in microseconds or without.
 pub fn message(model: &str, nonce: u64, timeout_us: Option<i64>) -> Vec<u8> {
     let input = Message::new().bytes(1, "INPUT0").bytes(2, "INT64").packed(3, &[1, 1]);
     let mut message = Message::new().bytes(1, model).bytes(3, format!("n{nonce}"));
@@ -46,19 +46,19 @@ pub fn message(model: &str, nonce: u64, timeout_us: Option<i64>) -> Vec<u8> {
     message.message(5, input).bytes(7, nonce.to_le_bytes()).into_bytes()
 }
 
-/// Whether a body of JSON answers the request with this nonce.
+/// Returns true if a body of JSON answers the request with this nonce.
 pub fn echoes_json(body: &[u8], nonce: u64) -> bool {
     let text = String::from_utf8_lossy(body);
     text.contains(&format!("\"id\":\"n{nonce}\"")) && text.contains(&format!("\"data\":[{nonce}]"))
 }
 
-/// Whether a gRPC message does.
+/// Returns true if a gRPC message answers the request with this nonce.
 pub fn echoes_message(message: &[u8], nonce: u64) -> bool {
     let has = |bytes: &[u8]| message.windows(bytes.len()).any(|window| window == bytes);
     has(format!("n{nonce}").as_bytes()) && has(&nonce.to_le_bytes())
 }
 
-/// What came of one request.
+/// Outcome of one request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Its own answer.
@@ -67,7 +67,7 @@ pub enum Outcome {
     Refused(Code, String),
     /// An answer to something else.
     Wrong(String),
-    /// None.
+    /// No answer.
     Lost(String),
 }
 
@@ -78,12 +78,12 @@ pub enum Code {
 }
 
 impl Code {
-    /// Whether a client may be told so, if the server has too much to do.
+    /// Returns true for a code that means an overloaded server.
     pub const fn is_busy(self) -> bool {
         matches!(self, Self::Http(429 | 503) | Self::Grpc(8 | 14))
     }
 
-    /// Whether it says that a time is over: Triton says 503 or UNAVAILABLE then.
+    /// Returns true for a code that means a timeout: Triton says 503 or UNAVAILABLE then.
     pub const fn is_late(self) -> bool {
         matches!(self, Self::Http(499 | 503 | 504) | Self::Grpc(1 | 4 | 14))
     }
@@ -96,7 +96,7 @@ pub struct Asker {
     grpc: Client,
     model: &'static str,
     timeout: Option<Duration>,
-    /// Whether the last refusal said when to come again.
+    /// True if the last refusal had a Retry-After.
     pub had_retry_after: bool,
 }
 
@@ -106,13 +106,13 @@ impl Asker {
         Self { http: subject.http, kept: None, grpc, model, timeout: None, had_retry_after: false }
     }
 
-    /// Each request says that it has so long.
+    /// Sets the timeout of each request.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Sends one and waits for what comes.
+    /// Sends one and waits for its outcome.
     pub fn ask(&mut self, is_grpc: bool) -> Outcome {
         let nonce = nonce();
         if is_grpc { self.ask_grpc(nonce) } else { self.ask_http(nonce) }
@@ -123,7 +123,7 @@ impl Asker {
         match self.grpc.call(INFER, &message(self.model, nonce, timeout)) {
             Ok(answer) if echoes_message(&answer, nonce) => Outcome::Answered,
             Ok(answer) => Outcome::Wrong(format!("n{nonce} got {}", answer.escape_ascii())),
-            // The client says so itself, without a status from the server.
+            // The client reports it itself, without a status from the server.
             Err(status) if status.message().contains("transport error") || status.message().contains("h2 protocol") => {
                 Outcome::Lost(format!("gRPC: {status:?}"))
             }
@@ -139,7 +139,7 @@ impl Asker {
         let request = request(self.model, nonce, &parameters);
         let was_kept = self.kept.is_some();
         let answer = match self.exchange(&request) {
-            // As every client that keeps connections: one that was closed while it was idle is tried anew.
+            // Like every client that keeps connections: if one was closed while idle, the request is sent again.
             Err(_) if was_kept => self.exchange(&request),
             answer => answer,
         };
@@ -169,7 +169,7 @@ impl Asker {
     }
 }
 
-/// A pseudo-random sequence from a seed: a failure can be played again.
+/// A pseudo-random sequence from a seed, so that a failure can be repeated.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
@@ -193,7 +193,7 @@ impl Dice {
     }
 }
 
-/// A part of the sorted durations lies below this one.
+/// The duration below which this share of the sorted durations lies.
 pub fn percentile(times: &[Duration], share: f64) -> Duration {
     let mut times = times.to_vec();
     times.sort_unstable();
@@ -201,7 +201,7 @@ pub fn percentile(times: &[Duration], share: f64) -> Duration {
     times.get(index.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
-/// Sleeps until then.
+/// Sleeps until an instant.
 pub fn sleep_until(at: Instant) {
     let now = Instant::now();
     if at > now {

@@ -1,4 +1,4 @@
-//! Rows 16 to 19: HTTP/2 clients that send without end what costs them little.
+//! Rows 16 to 19: HTTP/2 clients that endlessly send frames which cost them little.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -16,13 +16,13 @@ use crate::trial::{Played, Trial, mib};
 
 /// RFC 9113 §7.
 const ENHANCE_YOUR_CALM: u32 = 11;
-/// How long a connection may stay open and silent when all is sent.
+/// Longest time that a connection may stay open and silent when all is sent.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What came of a flood.
+/// Outcome of a flood.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flooded {
-    /// Of the units that were to be sent, those that the connection took.
+    /// The number of units that the connection took.
     sent: usize,
     /// The last stream and the code of GOAWAY.
     goaway: Option<(u32, u32)>,
@@ -38,8 +38,8 @@ impl Flooded {
     }
 }
 
-/// Sends units one after the other on a connection of its own until the server closes it or all are sent, and reads
-/// meanwhile what comes.
+/// Sends units one after the other on a connection of its own until the server closes it or all are sent, and reads the
+/// answers meanwhile.
 fn flood(address: SocketAddr, count: usize, unit: impl Fn(u32) -> Vec<u8>) -> Flooded {
     let Ok(mut stream) = TcpStream::connect(address) else { return Flooded::default() };
     let _ = stream.set_nodelay(true);
@@ -122,7 +122,7 @@ pub fn rapid_reset(trial: &Trial<'_>) -> Played {
             crate::trial::ms(used)
         ));
         trial.check(one.is_calmed() && one.is_closed, || format!("no GOAWAY(11): {one:?}"));
-        // Those that were on their way when the bound was reached.
+        // With the streams that were on their way when the bound was reached.
         trial.check(taken <= 1_000 + 128, || format!("{taken} streams were taken, 1000 at most"));
         trial.check(calmed == connections, || format!("{calmed} of {connections} connections ended by GOAWAY(11)"));
         trial.within("CPU", used, Duration::from_millis(500), Duration::from_secs(5));
@@ -167,7 +167,7 @@ pub fn header_bombs(trial: &Trial<'_>) -> Played {
     let subject = Subject::start(trial, PLAIN)?;
     let part = [&[0][..], &string(b"x"), &string(&[b'a'; 4_000])].concat();
     around(trial, &subject, STANDARD, || {
-        // All that a connection needs is there before the peak is looked at.
+        // All memory that a connection needs is allocated before the peak is read.
         flood(subject.grpc, 1, |index| frame(HEADERS, END_HEADERS | END_STREAM, stream(index), &block(&[])));
         let resident = subject.resident();
         subject.reset_peak();
@@ -176,7 +176,7 @@ pub fn header_bombs(trial: &Trial<'_>) -> Played {
             _ => frame(CONTINUATION, 0, 1, &part),
         });
         let continued_peak = subject.peak() - resident;
-        // One field of 4 KB that goes into the table, and then by its index as often as there is room: 16 MB from 8 KB.
+        // One field of 4 KB that goes into the table, and then its index as often as there is room: 16 MB from 8 KB.
         let large = [&[0x40][..], &string(b"x"), &string(&[b'a'; 3_900])].concat();
         let bomb = [fields(&REQUEST), large, vec![0xbe; 4_200]].concat();
         let (resident, times) = (subject.resident(), trial.size(5, 50));

@@ -1,15 +1,15 @@
-//! What is asked of the program: which trials, in which form, against which server.
+//! Arguments of the program: the trials, their form, and the server.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Who plays the server.
+/// The server of the trials.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Who {
-    /// Started by somebody else: its addresses and its process.
+    /// Already running: its addresses and its process.
     Attached { http: SocketAddr, grpc: SocketAddr, metrics: SocketAddr, pid: u32 },
-    /// Ours, one for each trial.
+    /// This project's, one for each trial.
     Deuteron,
     /// Started by a shell command, in which `{http}`, `{grpc}`, `{metrics}` and `{repository}` are replaced.
     Launched(String),
@@ -20,15 +20,15 @@ pub enum Who {
 /// The arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Form {
-    /// The full sizes and times of each row, one trial after the other, server and clients on a core each; else small
-    /// sizes, several trials at a time, and times with room for a busy machine.
+    /// The full sizes and times of each row, one trial after the other, server and clients on a core each; otherwise
+    /// small sizes, several trials at a time, and time limits for a busy machine.
     pub is_long: bool,
-    /// Instead of the trials: load and faults for so long.
+    /// Instead of the trials: load and faults for this time.
     pub soak: Option<Duration>,
-    /// Instead of the trials: writes the models for a server that somebody else starts.
+    /// Instead of the trials: writes the models for a server that is started elsewhere.
     pub write_repository: Option<PathBuf>,
     pub who: Who,
-    /// Numbers or parts of names; none for all.
+    /// Numbers or parts of names; empty for all.
     pub only: Vec<String>,
     /// The models are written for a server that has only the Python backend.
     pub is_for_python: bool,
@@ -43,7 +43,7 @@ usage: trials [--long] [--soak SECONDS] [--server deuteron|triton] [NUMBER or pa
 ";
 
 impl Form {
-    /// Reads the arguments. What libtest knows and this does not is passed over: `cargo test` gives every program the same.
+    /// Reads the arguments. Other arguments of libtest are ignored: `cargo test` gives every program the same.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut form = Self {
             is_long: false,
@@ -99,7 +99,7 @@ impl Form {
         if self.is_long { long } else { short }
     }
 
-    /// Whether a trial is asked for.
+    /// Returns true if a trial is asked for.
     pub fn wants(&self, number: u32, name: &str) -> bool {
         let matches =
             |only: &String| only.parse().map_or_else(|_| name.contains(only.as_str()), |it: u32| it == number);

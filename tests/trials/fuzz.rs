@@ -1,5 +1,5 @@
 //! Row 22: changed bytes of every protocol, from a seed. A server may refuse them or close; it may not crash, be silent
-//! for long after the client has ended its side, or answer with another's id.
+//! for long after the client has ended its side, or answer with the id of another request.
 
 use std::collections::HashSet;
 use std::io::{ErrorKind, Read, Write};
@@ -18,7 +18,7 @@ use crate::subject::{PLAIN, Subject};
 use crate::support::h2;
 use crate::trial::{Played, Trial};
 
-/// What counts as a hang.
+/// Time without an answer that counts as a hang.
 const HANG: Duration = Duration::from_secs(2);
 /// Clients at a time.
 const CLIENTS: usize = 4;
@@ -55,7 +55,7 @@ pub fn random_fuzz(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// Tries one; whether something was answered.
+/// Tries one case. Returns true if it got an answer.
 fn try_case(subject: &Subject, number: usize) -> Result<bool, String> {
     let mut dice = Dice::new(SEED << 32 | number as u64);
     (0..4).for_each(|_| {
@@ -69,7 +69,7 @@ fn try_case(subject: &Subject, number: usize) -> Result<bool, String> {
             (subject.grpc, changed(&call, PREFACE.len(), &mut dice))
         }
         _ => {
-            // The frames are whole, what they carry is not.
+            // The frames are whole, their contents are not.
             let message = changed(&message(ECHO, nonce, Some(1_000_000)), 0, &mut dice);
             (subject.grpc, call(&message))
         }
@@ -96,7 +96,8 @@ fn call(message: &[u8]) -> Vec<u8> {
     [PREFACE, &settings(&[]), &head, &frame(DATA, END_STREAM, 1, &h2::framed(0, message))].concat()
 }
 
-/// One to eight changes behind the first bytes: bits, bytes, parts that go, come twice, or are large numbers.
+/// One to eight changes behind the first bytes: changed bits or bytes; parts that are removed, doubled, or replaced by
+/// large numbers.
 fn changed(bytes: &[u8], from: usize, dice: &mut Dice) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..=dice.below(8) {
@@ -133,7 +134,7 @@ fn changed(bytes: &[u8], from: usize, dice: &mut Dice) -> Vec<u8> {
     bytes
 }
 
-/// Sends and ends its side; what comes until the server has closed.
+/// Sends and ends its side. Returns the bytes received until the server closes.
 fn exchange(address: SocketAddr, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut stream = TcpStream::connect(address).map_err(|error| format!("no connection: {error}"))?;
     let _ = stream.set_read_timeout(Some(HANG));
@@ -152,7 +153,7 @@ fn exchange(address: SocketAddr, bytes: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The ids of requests (`n` and a number as [`nonce`] makes them) in bytes.
+/// The ids of requests (`n` and a number from [`nonce`]) in bytes.
 fn ids(bytes: &[u8]) -> HashSet<u64> {
     let prefix = nonce() >> 32;
     let runs = bytes.split(|byte| !byte.is_ascii_digit());

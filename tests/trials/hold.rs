@@ -1,4 +1,4 @@
-//! Rows 13 to 15: connections that are held and give nothing, and no descriptors for more.
+//! Rows 13 to 15: connections that are held without a request, and a lack of descriptors.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -14,14 +14,14 @@ use crate::trial::{Played, Trial, ms};
 
 /// The size of an answer that is not read.
 const ANSWER_SIZE: usize = 4 << 20;
-/// What a client sends at once.
+/// Size of a client's writes.
 const PIECE: usize = 64 << 10;
 
 /// A connection that gives a byte now and then.
 struct Drip {
     stream: TcpStream,
     is_closed: bool,
-    /// What came.
+    /// The received bytes.
     came: Vec<u8>,
 }
 
@@ -33,7 +33,7 @@ impl Drip {
         Some(Self { stream, is_closed: false, came: Vec::new() })
     }
 
-    /// Sends a byte, and looks whether the server has closed.
+    /// Sends a byte, and checks whether the server has closed.
     fn drip(&mut self) {
         let _ = self.stream.write(b"a");
         let mut piece = [0; 512];
@@ -61,7 +61,8 @@ pub fn slow_clients(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// Holds so many that drip a head, that drip a body, and that never read, until the server has closed them all.
+/// Holds connections that drip a head, that drip a body, and that never read, by `counts`, until the server has closed
+/// them all.
 fn hold_slowly(trial: &Trial<'_>, subject: &Subject, counts: [usize; 3], seconds: u64) {
     let (descriptors, resident) = (subject.descriptors(), subject.resident());
     let body = b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n{";
@@ -83,7 +84,7 @@ fn hold_slowly(trial: &Trial<'_>, subject: &Subject, counts: [usize; 3], seconds
         let told = drips.iter().filter(|drip| drip.came.starts_with(b"HTTP/1.1 408")).count();
         let closed = drips.iter().filter(|drip| drip.is_closed).count();
         trial.figure(format!("{closed} of {} slow ones closed, {told} by 408, {each} bytes each", drips.len()));
-        // They would be in the descriptors that the others are counted by.
+        // They would count among the descriptors of the others.
         drips.clear();
         (closed_in, silent.join().expect("the silent ones do not panic"))
     });
@@ -96,18 +97,19 @@ fn hold_slowly(trial: &Trial<'_>, subject: &Subject, counts: [usize; 3], seconds
             None => trial.check(false, || format!("the {what} ones are not all closed after {patience:?}")),
         }
     }
-    // What each costs is measured in the long form.
+    // The memory of each is measured in the long form.
     trial.check_bytes("memory for each that is held", each, i64::MAX, 16 << 10);
 }
 
-/// Asks so often for an answer of 4 MB that it does not read: how long the server kept the last, and how many there were.
-/// Who does not read does not see the end: the server's descriptors show it.
+/// Asks `count` times for an answer of 4 MB, and never reads it. Returns the time that the server kept the last
+/// connection, and the number of them. A client that does not read does not see the end: the server's descriptors show
+/// it.
 fn never_read(subject: &Subject, count: usize, descriptors: usize, patience: Duration) -> (Option<Duration>, usize) {
     let request = http::echo_request(ANSWER_SIZE);
     let ask = |_| {
         let mut stream = TcpStream::connect(subject.http).ok()?;
         stream.set_write_timeout(Some(Duration::from_secs(5))).ok()?;
-        // By pieces: the kernel gives the core to nobody else while it copies, and the good client is on the same one.
+        // By pieces: the kernel keeps the core while it copies, and the good client is on the same one.
         request.chunks(PIECE).try_for_each(|piece| stream.write_all(piece)).ok().map(|()| stream)
     };
     let silent: Vec<TcpStream> = (0..count).filter_map(ask).collect();
@@ -119,7 +121,7 @@ fn never_read(subject: &Subject, count: usize, descriptors: usize, patience: Dur
 /// Row 14.
 pub fn idle_connections(trial: &Trial<'_>) -> Played {
     let subject = Subject::start(trial, PLAIN)?;
-    // As many as this process may have open, beside what it has: 10,000 in the row.
+    // As many as this process may have open, beside its other files: 10,000 in the row.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1_024);
     let wanted = trial.size(400, 9_900).min(usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(200));
     around(trial, &subject, Around { slowdown_max: 1.2, ..STANDARD }, || {

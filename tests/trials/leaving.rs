@@ -13,7 +13,7 @@ use crate::support::h2;
 use crate::trial::{Played, Trial, ms};
 use socket2::SockRef;
 
-/// What [`SLOW`] takes at a time, and the batches that can have begun when the clients leave.
+/// Rows in a batch of [`SLOW`], and the batches that can have begun when the clients leave.
 const ROWS_MAX: u64 = 8;
 const BATCHES_BEGUN_MAX: u64 = 2;
 
@@ -33,14 +33,14 @@ pub fn client_hang_up(trial: &Trial<'_>) -> Played {
         trial.check(outcome == Outcome::Answered, || format!("the request afterwards: {outcome:?}"));
         trial.within("the request afterwards", took, Duration::from_millis(450), Duration::from_secs(2));
         trial.check(ran <= BATCHES_BEGUN_MAX * ROWS_MAX, || format!("{ran} requests ran that nobody waited for"));
-        // A server without such a counter shows by `ran` what it dropped.
+        // A server without such a counter shows the dropped requests by `ran`.
         let has_counter = Counts::read(&subject).received.is_some();
         trial.check(!has_counter || cancelled + ran >= 160, || format!("{cancelled} were cancelled, {ran} ran"));
     });
     Ok(())
 }
 
-/// Sends so many whole requests, each on a connection of its own, and resets them all after a while.
+/// Sends `count` whole requests, each on a connection of its own, and resets them all after a while.
 pub fn leave_all(subject: &Subject, count: usize, after: Duration) {
     let start = Instant::now();
     let connections: Vec<TcpStream> = (0..count).filter_map(|_| TcpStream::connect(subject.http).ok()).collect();
@@ -59,7 +59,7 @@ pub fn cancel_storm(trial: &Trial<'_>) -> Played {
         let messages = [message(SLOW, nonce(), None), message(ECHO, nonce(), None)];
         let messages: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
         let (mut answered, mut cancelled) = (0, 0);
-        // A connection may reset a thousand streams in 10 s and one more for each answer; row 16 has more.
+        // A connection may reset a thousand streams in 10 s and one more for each answer; row 16 goes beyond that.
         for (method, count) in [(INFER, calls), (STREAM, streams)] {
             for begin in (0..count).step_by(1_000) {
                 let ended = h2::cancel_storm(subject.grpc, method, &messages, (count - begin).min(1_000));

@@ -17,7 +17,7 @@ use crate::support::over::Over;
 use crate::support::server::Server;
 use crate::trial::{Played, Trial, ms};
 
-/// What the clients of a server that ends saw.
+/// Observations of the clients of a server that ends.
 #[derive(Default)]
 struct LastAnswers {
     answered: u64,
@@ -47,7 +47,7 @@ pub fn sigterm_under_load(trial: &Trial<'_>) -> Played {
         thread::sleep(Duration::from_millis(20));
         let asked = probe.send(&http::request("GET", "/v2/health/ready", &[], b""));
         let ready = asked.and_then(|()| probe.receive()).map(|answer| answer.status);
-        // Who only looks does not reap: the server is waited for below.
+        // This look does not reap the process: the server is waited for below.
         subject.waits(Duration::from_secs(40), |it| !it.is_running());
         (ready, Instant::now())
     });
@@ -77,8 +77,8 @@ pub fn sigterm_under_load(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// Asks on one connection as long as it is kept; whether to come again. A client that has sent a whole request must be
-/// answered; one that may not connect is refused, once the server was told to end.
+/// Asks on one connection as long as it is kept. Returns true if the client should connect again. A client that has
+/// sent a whole request must be answered; new connections are refused once the server was told to end.
 fn ask_until_refused(subject: &Subject, is_told: &AtomicBool, seen: &Mutex<LastAnswers>) -> bool {
     let is_told = || is_told.load(Ordering::SeqCst);
     let lost = |text: String| seen.lock().expect("no client panics").lost.push(text);
@@ -109,7 +109,7 @@ fn ask_until_refused(subject: &Subject, is_told: &AtomicBool, seen: &Mutex<LastA
                 return false;
             }
             Ok(answer) => lost(format!("{} {}", answer.status, answer.body.escape_ascii())),
-            // Nobody accepted it: the kernel says so to who connected a moment before the listener closed.
+            // Never accepted: the kernel resets a connection made a moment before the listener closed.
             Err(error) if index == 0 && is_told() && error.kind() == ErrorKind::ConnectionReset => {
                 seen.lock().expect("no client panics").refused += 1;
                 return true;
@@ -172,7 +172,7 @@ pub fn hot_reload(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// Asks on a connection until told to stop; the version of each answer in order.
+/// Asks on a connection until told to stop. Returns the version of each answer in order.
 fn ask_versions(
     subject: &Subject,
     pause: Duration,
@@ -218,7 +218,7 @@ fn load(subject: &Subject) -> (u16, String) {
 /// Row 9.
 pub fn killed_and_restarted(trial: &Trial<'_>) -> Played {
     let folder = crate::support::folder::Folder::new("trials");
-    // No model: what a start costs by itself.
+    // No model: the cost of a start by itself.
     let wish = Wish { deuteron: &["--model-control-mode=explicit"], triton: &["--model-control-mode=explicit"], ..OWN };
     crate::models::write(folder.path(), trial.form.is_for_python);
     let (mut command, ports) = crate::subject::command(trial, wish, &folder)?;
@@ -231,7 +231,7 @@ pub fn killed_and_restarted(trial: &Trial<'_>) -> Played {
         for _ in 0..4 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
-                    // A client with retries: one request is asked until it is answered.
+                    // A client with retries: it repeats one request until it is answered.
                     let start = Instant::now();
                     let is_answered = || http::get(address, "/v2").is_ok_and(|answer| answer.status == 200);
                     while !is_answered() && start.elapsed() < Duration::from_secs(10) {

@@ -1,4 +1,5 @@
-//! Rows 1 to 4: load below, above and back below what the server can do, and deadlines. And the load that other rows use.
+//! Rows 1 to 4: load below, above and back below the server's capacity, and deadlines. And the load that other rows
+//! use.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,9 +16,9 @@ use crate::trial::{Played, Trial, ms};
 
 /// One request of a load.
 pub struct Record {
-    /// From the moment when it was due.
+    /// From the instant at which it was due.
     pub took: Duration,
-    /// From the moment when it was sent, at which its deadline begins.
+    /// From the instant at which it was sent, where its deadline begins.
     pub waited: Duration,
     pub outcome: Outcome,
     pub had_retry_after: bool,
@@ -29,7 +30,7 @@ impl Record {
     }
 }
 
-/// So many clients, half of each protocol, each with one request at a time; what they saw.
+/// A load of `clients` clients, half of each protocol, each with one request at a time. Returns their records.
 pub fn closed_loop(subject: &Subject, model: &'static str, clients: usize, time: Duration) -> Vec<Record> {
     let records = Mutex::new(Vec::new());
     let start = Instant::now();
@@ -51,7 +52,7 @@ pub fn closed_loop(subject: &Subject, model: &'static str, clients: usize, time:
     records.into_inner().expect("no client panics")
 }
 
-/// What the server answers in a second at most.
+/// The server's greatest rate of answers, per second.
 fn capacity(subject: &Subject, model: &'static str, clients: usize, time: Duration) -> f64 {
     let answered = closed_loop(subject, model, clients, time).iter().filter(|record| record.is_answered()).count();
     answered as f64 / time.as_secs_f64()
@@ -62,12 +63,12 @@ pub struct OpenLoop {
     pub model: &'static str,
     pub rate: f64,
     pub time: Duration,
-    /// Requests that may be open at a time.
+    /// Requests that may be open at once.
     pub clients: usize,
     pub timeout: Option<Duration>,
 }
 
-/// Arrivals by Poisson, which wait for no answer: half of each protocol.
+/// Poisson arrivals, which do not wait for answers: half of each protocol.
 pub fn open_loop(subject: &Subject, load: &OpenLoop) -> Vec<Record> {
     let (mut dice, mut at, mut arrivals) = (Dice::new(load.rate as u64), 0.0, Vec::new());
     while at < load.time.as_secs_f64() {
@@ -105,7 +106,7 @@ fn times(records: &[Record]) -> Vec<Duration> {
     records.iter().filter(|record| record.is_answered()).map(|record| record.took).collect()
 }
 
-/// Everything else than answers and refusals.
+/// All outcomes except answers and allowed refusals.
 fn faults<'a>(records: &'a [Record], is_allowed: impl Fn(Code) -> bool + 'a) -> impl Iterator<Item = &'a Outcome> {
     records.iter().map(|record| &record.outcome).filter(move |outcome| match outcome {
         Outcome::Answered => false,
@@ -118,7 +119,7 @@ fn faults<'a>(records: &'a [Record], is_allowed: impl Fn(Code) -> bool + 'a) -> 
 pub fn open_loop_load_held(trial: &Trial<'_>) -> Played {
     let subject = Subject::start(trial, PLAIN)?;
     let peak = capacity(&subject, ECHO, 8, trial.size(Duration::from_millis(500), Duration::from_secs(2)));
-    // A busy machine does not keep what it reached a moment ago.
+    // A busy machine does not keep the rate that it reached a moment ago.
     let rate = trial.size((peak * 0.3).min(400.0), peak * 0.7);
     let time = trial.size(Duration::from_millis(1_500), Duration::from_secs(20));
     let deadline = trial.size(Duration::from_secs(10), Duration::from_secs(1));
@@ -137,7 +138,7 @@ pub fn open_loop_load_held(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// What rows 2 and 3 start: a server that says at once what it cannot do in time.
+/// The server of rows 2 and 3: it refuses a request at once if it would be late.
 const OVERLOADED: Wish<'_> = Wish { deuteron: &["--admission=deadline"], ..PLAIN };
 const DEADLINE: Duration = Duration::from_millis(50);
 
@@ -211,7 +212,7 @@ pub fn recovery(trial: &Trial<'_>) -> Played {
         let calm = trial.size(Duration::from_millis(800), Duration::from_secs(5));
         let quiet = percentile(&times(&play(0.3, calm, 16, None)), 0.99);
         play(3.0, trial.size(Duration::from_millis(800), Duration::from_secs(5)), 160, Some(DEADLINE));
-        // What it may take until all is as before.
+        // Load for the second that the server has to recover.
         play(0.3, Duration::from_secs(1), 16, None);
         let waiting = metric(&subject, "nv_inference_pending_request_count{model=\"queued\"");
         let records = play(0.3, calm, 16, None);
@@ -220,7 +221,7 @@ pub fn recovery(trial: &Trial<'_>) -> Played {
         let first = faults(&records, |_| false).next();
         trial.check(first.is_none(), || format!("not answered: {first:?}"));
         trial.check(waiting <= trial.size(16, 4), || format!("{waiting} still wait"));
-        // Arrivals by chance wait for each other: the p99 of either is not exact to more than a half.
+        // Random arrivals wait for each other: either p99 is exact only to a half.
         trial.within("p99 afterwards", after, quiet.mul_f64(1.5), Duration::from_secs(2));
     });
     Ok(())
@@ -228,7 +229,8 @@ pub fn recovery(trial: &Trial<'_>) -> Played {
 
 /// Row 4.
 pub fn deadline_honoured(trial: &Trial<'_>) -> Played {
-    // A server that has measured how long the job takes refuses at once what it cannot do in time: its timers are tried here.
+    // A server that has measured how long the job takes refuses at once a request that would be late: its timers are
+    // tried here.
     let subject = Subject::start(trial, Wish { deuteron: &["--admission=none"], ..PLAIN })?;
     let runs = |subject: &Subject| metric(subject, "nv_inference_count{model=\"job\"");
     around(trial, &subject, STANDARD, || {
@@ -241,7 +243,7 @@ pub fn deadline_honoured(trial: &Trial<'_>) -> Played {
             for index in 0..count {
                 let (seen, subject) = (&seen, &subject);
                 scope.spawn(move || {
-                    // Not within the lock: they are all sent at once.
+                    // Outside the lock: they are all sent at once.
                     let outcome = late_request(subject, index % 2 == 0);
                     seen.lock().expect("no client panics").push(outcome);
                 });
@@ -273,7 +275,7 @@ pub fn deadline_honoured(trial: &Trial<'_>) -> Played {
 
 const LATE: Duration = Duration::from_millis(20);
 
-/// Sends one that has 20 ms; how long it took, and what it was told.
+/// Sends one that has 20 ms. Returns its time, and its answer.
 fn late_request(subject: &Subject, is_grpc: bool) -> (Duration, Option<Code>) {
     if is_grpc {
         let start = Instant::now();

@@ -1,9 +1,9 @@
-//! The trials: what any server of the protocol must survive, tried from outside by URL and process id. Each plays one row
-//! of a table of faults and abuse with a good client beside it (`standard`), prints its figures, and passes or fails;
-//! last comes `passed N/26`. `docs/reliability.md` has the rows and what came of them.
+//! The trials: faults and abuse that any server of the protocol must survive, tried from outside by URL and process id.
+//! Each plays one row of a table of faults and abuse with a good client beside it (`standard`), prints its figures, and
+//! passes or fails; last comes `passed N/26`. `docs/reliability.md` has the rows and their results.
 //!
-//! It knows nothing of the crate under test but the path of its binary, which it starts unless it is told of another
-//! server. `cargo test` plays the short form, `.ci/run trials` the long one, `.ci/run soak` load and faults for long.
+//! It knows nothing of the crate under test but the path of its binary, which it starts unless another server is given.
+//! `cargo test` plays the short form, `.ci/run trials` the long one, `.ci/run soak` load and faults for hours.
 
 #![allow(
     clippy::unwrap_used,
@@ -97,19 +97,19 @@ const ROWS: &[Row] = &[
     row(28, "metrics scraped", beside::scraped),
 ];
 
-/// Rows that our server is known to fail, and why: they are played and shown, and do not fail the run.
+/// Rows that our server is known to fail, with the reason: they are played and shown, and do not fail the run.
 const KNOWN: &[(u32, &str)] = &[];
 
-/// The rows of the table; what comes behind is played too, and not counted.
+/// The rows of the table; trials behind them are played too, and not counted.
 const COUNTED: u32 = 26;
 
-/// Trials at a time in the short form: most of their time they wait.
+/// Concurrent trials in the short form: they wait most of the time.
 const SIDE_BY_SIDE: usize = 4;
 
 /// Failures of one trial that are printed.
 const FAILURES_SHOWN: usize = 8;
 
-/// How a trial ended.
+/// The end of a trial.
 enum Ended {
     Passed,
     Failed(Vec<String>),
@@ -162,7 +162,7 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Plays one, and prints its line.
+/// Plays a trial, and prints its line.
 fn play(form: &Form, row: &Row) -> Ended {
     let (start, trial) = (Instant::now(), Trial::new(form));
     let outcome = catch_unwind(AssertUnwindSafe(|| (row.play)(&trial)));

@@ -15,10 +15,10 @@ use crate::support::http::{self, Connection};
 use crate::trial::{NotApplicable, Played, Trial, mib};
 use crate::{floods, leaving, values};
 
-/// What the ceiling leaves above the server's own memory.
+/// Memory below the ceiling, above the server's own.
 const HEADROOM: i64 = 64 << 20;
 
-/// A control group of ours, removed when dropped. Both versions of the kernel's interface.
+/// A control group of the trial, removed when dropped. Both versions of the kernel's interface.
 struct Group {
     path: PathBuf,
     limit: &'static str,
@@ -34,7 +34,7 @@ impl Group {
         };
         fs::create_dir(&path).ok()?;
         let group = Self { path, limit };
-        // Without the controller the file is not there.
+        // Without the controller the file does not exist.
         group.path.join(limit).exists().then_some(group)
     }
 
@@ -42,7 +42,7 @@ impl Group {
         fs::write(self.path.join(self.limit), bytes.to_string()).is_ok()
     }
 
-    /// How often the kernel killed for want of memory.
+    /// Number of kills by the kernel for want of memory.
     fn kills(&self) -> u64 {
         let files = ["memory.oom_control", "memory.events"].map(|name| fs::read_to_string(self.path.join(name)));
         let text = files.into_iter().flatten().collect::<Vec<_>>().join("\n");
@@ -54,7 +54,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         for _ in 0..100 {
-            // It is busy until the server's process is gone.
+            // The group is busy until the server's process is gone.
             if fs::remove_dir(&self.path).is_ok() {
                 return;
             }
@@ -71,7 +71,7 @@ pub fn memory_ceiling(trial: &Trial<'_>) -> Played {
     let Some(group) = Group::new() else {
         return Err(NotApplicable("no control group can be made here".to_owned()));
     };
-    // Once without a ceiling, to learn what it takes by itself.
+    // Once without a ceiling, to learn its own memory.
     let wish = Wish { deuteron: &TIMERS, ..OWN };
     let mut free = Subject::start(trial, wish)?;
     let own = free.resident();
@@ -101,7 +101,7 @@ pub fn memory_ceiling(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// Sends so many small requests on one connection, 50 at a time; how many were answered rightly.
+/// Sends `count` small requests on one connection, 50 at a time. Returns the number of right answers.
 fn pipelined(subject: &Subject, count: usize) -> usize {
     const AT_A_TIME: usize = 50;
     let Ok(mut connection) = Connection::open(subject.http) else { return 0 };
@@ -122,12 +122,12 @@ fn pipelined(subject: &Subject, count: usize) -> usize {
     right
 }
 
-/// What came of a mixed load.
+/// Outcome of a mixed load.
 #[derive(Default)]
 pub struct Mixed {
     answered: AtomicU64,
     refused: AtomicU64,
-    /// Neither, or a wrong answer.
+    /// No answer and no refusal, or a wrong answer.
     pub lost: AtomicU64,
     bombs: AtomicU64,
     left: AtomicU64,
@@ -142,14 +142,14 @@ impl std::fmt::Display for Mixed {
     }
 }
 
-/// Requests, hang-ups, slow clients, bombs, wrong values and floods at once, for so long.
+/// Requests, hang-ups, slow clients, bombs, wrong values and floods at once, for this time.
 pub fn mix(subject: &Subject, time: Duration) -> Mixed {
     let mixed = Mixed::default();
     mix_into(subject, time, &mixed, &AtomicBool::new(false));
     mixed
 }
 
-/// The same, which can be ended before, and whose counts can be seen meanwhile.
+/// The same, which can be ended early, and whose counts can be read meanwhile.
 pub fn mix_into(subject: &Subject, time: Duration, mixed: &Mixed, is_over: &AtomicBool) {
     let start = Instant::now();
     let goes_on = || start.elapsed() < time && !is_over.load(Ordering::SeqCst);
@@ -201,7 +201,7 @@ pub fn mix_into(subject: &Subject, time: Duration, mixed: &Mixed, is_over: &Atom
     });
 }
 
-/// Half of them begin a head, half ask for 1 MB and do not read.
+/// Half of the connections begin a head, half ask for 1 MB and do not read.
 fn hold_and_drip(mut held: Vec<Connection>, time: Duration, goes_on: &impl Fn() -> bool) {
     let (start, large) = (Instant::now(), http::echo_request(1 << 20));
     for (index, connection) in held.iter_mut().enumerate() {

@@ -1,12 +1,12 @@
-//! The models of the trials, in two flavours: built-in backends for Deuteron, the same as Python for a server that has
-//! nothing else. `faulty` is Python in both.
+//! The models of the trials, in two flavours: built-in backends for Deuteron, the same as Python for a server with only
+//! that. `faulty` is Python in both.
 
 use std::fs;
 use std::path::Path;
 
-/// What the good client asks, and nobody else: its counters are the good client's.
+/// The model of the good client alone: its counters are the good client's.
 pub const GOOD: &str = "good";
-/// What abuse and load ask.
+/// The model of abuse and load.
 pub const ECHO: &str = "echo";
 /// 0.2 s for a batch of up to 8.
 pub const SLOW: &str = "slow";
@@ -16,14 +16,14 @@ pub const JOB: &str = "job";
 pub const QUEUED: &str = "queued";
 /// Its versions answer the same.
 pub const VERSIONED: &str = "versioned";
-/// Adds up what a sequence brings, on 8 slots.
+/// Adds up the inputs of a sequence, on 8 slots.
 pub const SUMS: &str = "sums";
-/// What a sequence of [`SUMS`] may rest.
+/// Longest pause in a sequence of [`SUMS`].
 pub const SEQUENCE_IDLE_MS: u64 = 1_000;
 /// Fails as its input says.
 pub const FAULTY: &str = "faulty";
 
-/// Echoes one tensor: its name, datatype, rows of a batch, delay, and what else its configuration says.
+/// Echoes one tensor: its name, datatype, rows of a batch, delay, and the rest of its configuration.
 type Echo = (&'static str, &'static str, u32, u32, &'static str);
 
 const BATCHED: &str = "dynamic_batching { }";
@@ -47,7 +47,7 @@ const ECHOES: [Echo; 12] = [
     ("texts", "STRING", 8, 0, ""),
 ];
 
-/// Writes them all; `is_for_python` where the server has the Python backend alone.
+/// Writes them all; `is_for_python` for a server with only the Python backend.
 pub fn write(repository: &Path, is_for_python: bool) {
     for (name, datatype, rows_max, delay_ms, more) in ECHOES {
         let backend = if is_for_python { "python" } else { "identity" };
@@ -77,7 +77,7 @@ pub fn write(repository: &Path, is_for_python: bool) {
     add(repository, SUMS, &sums, is_for_python.then_some(include_str!("../oracle/accumulate.py")));
 }
 
-/// Adds the model that fails: it needs an interpreter with numpy.
+/// Adds the failing model, which needs an interpreter with numpy.
 pub fn write_faulty(repository: &Path) {
     let config = "backend: \"python\"\nmax_batch_size: 8\ninstance_group { count: 1 kind: KIND_CPU }\n\
         input { name: \"INPUT0\" data_type: TYPE_INT64 dims: 1 }\noutput { name: \"OUTPUT0\" data_type: TYPE_INT64 dims: 1 }\n\

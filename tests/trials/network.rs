@@ -16,7 +16,7 @@ use crate::support::http::Connection;
 use crate::trial::{Played, Trial};
 use socket2::SockRef;
 
-/// What the way between does to a connection.
+/// A fault of the network between client and server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     /// One byte at a time.
@@ -27,13 +27,13 @@ enum Way {
     HalfClose,
     /// Both sides are reset somewhere within the request.
     Cut,
-    /// The client's side is reset when all was sent.
+    /// The client's side is reset when all bytes were sent.
     CutBehind,
 }
 
 const WAYS: [Way; 5] = [Way::Bytes, Way::Stall, Way::HalfClose, Way::Cut, Way::CutBehind];
 
-/// Carries connections to the server, one way after the other.
+/// Carries connections to the server, with one fault after the other.
 struct Proxy {
     address: SocketAddr,
 }
@@ -134,10 +134,10 @@ pub fn lossy_network(trial: &Trial<'_>) -> Played {
         let served = answered_by_model(&subject) - before;
         trial.figure(format!("{right} answered, {cut} cut; the server answered {served}"));
         trial.check(wrong.is_empty(), || format!("{} wrong: {:.300}", wrong.len(), wrong.join("; ")));
-        // Of five ways two cut: all others are answered.
+        // Two of the five faults cut: all other requests are answered.
         let all = clients * rounds;
         trial.check(right + cut == all && cut <= all * 2 / 5 + 2, || format!("{right} + {cut} of {all}"));
-        // One that was cut behind its last byte may have been answered, into nothing.
+        // A request that was cut behind its last byte may still have been answered.
         trial.check((right..=right + cut).contains(&served), || {
             format!("the server answered {served}, clients have {right}")
         });
@@ -147,7 +147,7 @@ pub fn lossy_network(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// Sends one request by the proxy; whether it was answered, or cut.
+/// Sends one request through the proxy. Returns true if it was answered, and false if it was cut.
 fn through(proxy: SocketAddr, ends_side: bool) -> Result<bool, String> {
     let nonce = nonce();
     let Ok(mut connection) = Connection::open(proxy) else { return Ok(false) };
@@ -165,7 +165,7 @@ fn through(proxy: SocketAddr, ends_side: bool) -> Result<bool, String> {
     }
 }
 
-/// Who has ended its side is answered.
+/// A client that has ended its side is answered.
 fn half_closed(trial: &Trial<'_>, subject: &Subject) {
     let nonce = nonce();
     let outcome = Connection::open(subject.http).and_then(|mut connection| {
@@ -177,7 +177,7 @@ fn half_closed(trial: &Trial<'_>, subject: &Subject) {
     trial.check(is_answered, || format!("a half-closed connection: {outcome:?}"));
 }
 
-/// The same server and clients where a second carries 2 Mbit: a network of their own, in which this program plays itself.
+/// The same server and clients at 2 Mbit/s: a network of their own, in which this program plays itself.
 fn narrow(trial: &Trial<'_>) {
     if !trial.form.is_long || std::env::var_os(INSIDE).is_some() {
         return;
@@ -199,5 +199,5 @@ fn narrow(trial: &Trial<'_>) {
     }
 }
 
-/// Says to this program that it runs inside the narrow network.
+/// Tells this program that it runs inside the narrow network.
 const INSIDE: &str = "TRIALS_NARROW";

@@ -1,5 +1,5 @@
-//! The soak: the mixed load of row 26 with reloads and signals, for as long as is asked. A line each minute; at the end
-//! the good client has lost nothing, and memory, descriptors and counters are what they were behind the first tenth.
+//! The soak: the mixed load of row 26 with reloads and signals, for the requested time. A line each minute; at the end
+//! the good client has lost nothing, and memory, descriptors and counters are as behind the first tenth.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,17 +18,17 @@ use crate::trial::{Trial, mib, ms};
 
 /// The time between two lines.
 const MINUTE: Duration = Duration::from_secs(60);
-/// What memory may grow behind the first tenth, whatever the time.
+/// Allowed growth of memory behind the first tenth, whatever the time.
 const GROWTH_MAX: i64 = 8 << 20;
 
-/// What the good client saw since the last line.
+/// Observations of the good client since the last line.
 #[derive(Default)]
 struct Minute {
     latencies: Vec<Duration>,
     faults: Vec<String>,
 }
 
-/// Plays it, and prints what it saw.
+/// Plays it, and prints its observations.
 pub fn run(form: &Form, time: Duration) -> ExitCode {
     const FLAGS: [&str; 6] = [
         "--model-control-mode=explicit",
@@ -73,7 +73,7 @@ pub fn run(form: &Form, time: Duration) -> ExitCode {
             }
         }
     });
-    // Connections that were held end by their timers, and free pages go back.
+    // The held connections end by their timers, and free pages go back.
     subject.waits(Duration::from_secs(20), |it| Counts::read(it).in_flight == 0 && it.descriptors() < 60);
     thread::sleep(Duration::from_secs(5));
     let (end, grown) = (Counts::read(&subject), subject.resident() - settled.unwrap_or_else(|| subject.resident()));
@@ -114,7 +114,7 @@ fn ask_for(asker: &mut Asker, time: Duration) -> Minute {
     minute
 }
 
-/// Loads a model again every five seconds, looks at the metrics all the time, and sends signals that mean no end.
+/// Loads a model again every five seconds, reads the metrics all the time, and sends signals that do not mean the end.
 fn disturb(subject: &Subject, form: &Form, start: Instant, time: Duration) {
     for round in 0_u64.. {
         if start.elapsed() >= time {
@@ -123,7 +123,7 @@ fn disturb(subject: &Subject, form: &Form, start: Instant, time: Duration) {
         let _ = Counts::read(subject);
         if round % 50 == 0 {
             let _ = http::post(subject.http, &format!("/v2/repository/models/{VERSIONED}/load"), b"");
-            // To others they may mean the end.
+            // Other servers may end at them.
             if form.who == Who::Deuteron {
                 subject.signal(["HUP", "USR1"][round as usize / 50 % 2]);
             }

@@ -1,6 +1,6 @@
-//! What every trial is held to, whatever its row says: a good client that asks a hundred times a second, by HTTP and gRPC
-//! in turn, and (a) loses nothing, (b) hardly waits longer; (c) the server's memory, descriptors and requests in flight
-//! are back where they were; (d) it lives, and nothing has panicked. And its metrics add up to what the client saw.
+//! Checks of every trial, whatever its row says: a good client asks a hundred times a second, by HTTP and gRPC in turn,
+//! and (a) loses nothing, (b) hardly waits longer; (c) the server's memory, descriptors and requests in flight are back
+//! where they were; (d) it lives, and nothing has panicked. And its metrics agree with the client's counts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,41 +15,42 @@ use crate::trial::{Trial, mib, ms};
 
 /// The time between two requests of the good client.
 const PACE: Duration = Duration::from_millis(10);
-/// A p99 below this is no measure of three times as much: it is the client's own wake-up.
+/// A p99 below this is no basis for a factor of three: it is the client's own wake-up.
 const QUIET_LEAST: Duration = Duration::from_millis(1);
-/// How long the server has to be back where it was: free pages go back after 3 s.
+/// Time in which the server must be back where it was: free pages go back after 3 s.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 
-/// What a trial does to its server beside the standard four.
+/// Allowances of a trial for the standard four checks.
 #[derive(Clone, Copy)]
 pub struct Around {
-    /// What (c) allows on top of the memory before, in the long form, which has played the load once before.
+    /// Allowance of (c) on top of the memory before, in the long form, which has played the load once before.
     pub kept_max: i64,
     /// The load is played once only in the long form too: it cannot be repeated on one server.
     pub is_once: bool,
-    /// What (b) allows: the good client's p99 over its quiet one.
+    /// Allowance of (b): the good client's p99 over its quiet one.
     pub slowdown_max: f64,
 }
 
-/// As the rows say.
+/// The values of the rows.
 pub const STANDARD: Around = Around { kept_max: 2 << 20, is_once: false, slowdown_max: 3.0 };
 
-/// The allowance of the short form, which measures from the first load on: what a server allocates once is in it.
+/// The allowance of the short form, which measures from the first load on: it includes the server's one-time
+/// allocations.
 const KEPT_MAX_SHORT: i64 = 48 << 20;
 /// And for the good client: the machine is busy with other trials.
 const LATENCY_MAX_SHORT: Duration = Duration::from_secs(2);
 
-/// What the good client saw.
+/// Counts of the good client.
 #[derive(Default)]
 struct Ledger {
     sent: u64,
     answered: u64,
     faults: Vec<String>,
-    /// With the moment of each.
+    /// Each with its instant.
     latencies: Vec<(Instant, Duration)>,
 }
 
-/// What `/metrics` says, as far as the server has it.
+/// Counts from `/metrics`, as far as the server has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
     pub received: Option<u64>,
@@ -57,7 +58,7 @@ pub struct Counts {
     pub refused: u64,
     pub cancelled: u64,
     pub in_flight: u64,
-    /// Answers of the model that the good client alone asks.
+    /// Answers of the good client's own model.
     pub good: Option<u64>,
 }
 
@@ -80,21 +81,21 @@ impl Counts {
     }
 }
 
-/// The text of the metrics; none where they cannot be had.
+/// The text of the metrics; empty if they cannot be read.
 pub fn scrape(subject: &Subject) -> String {
     let answer = http::get(subject.metrics, "/metrics");
     answer.map(|answer| String::from_utf8_lossy(&answer.body).into_owned()).unwrap_or_default()
 }
 
-/// The sum of the values of a metric whose line starts so.
+/// The sum of the values of a metric whose line starts with `start`.
 pub fn metric(subject: &Subject, start: &str) -> u64 {
     let text = scrape(subject);
     let lines = text.lines().filter(|line| line.starts_with(start));
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64
 }
 
-/// The good client, until told to stop. It goes before the clients of the load, which share its core: what it waits for is
-/// the server. Where this process may not do so, it waits for them too.
+/// The good client, until told to stop. It goes before the clients of the load, which share its core: so it waits for
+/// the server only. If this process may not raise its priority, it waits for them too.
 fn good_client(subject: &Subject, is_over: &AtomicBool) -> Ledger {
     // Of this thread alone (setpriority(2), "C library/kernel differences").
     let _ = rustix::process::setpriority_process(None, -10);
@@ -104,7 +105,7 @@ fn good_client(subject: &Subject, is_over: &AtomicBool) -> Ledger {
         due += PACE;
         let is_late = due < Instant::now();
         sleep_until(due);
-        // Who is late because the last answer was waits since the moment that it should have asked.
+        // A client that is late because of its last answer has waited since the moment at which it should have asked.
         let start = if is_late { due } else { Instant::now() };
         ledger.sent += 1;
         match asker.ask(ledger.sent % 2 == 0) {
@@ -114,14 +115,14 @@ fn good_client(subject: &Subject, is_over: &AtomicBool) -> Ledger {
         let took = start.elapsed();
         ledger.latencies.push((start, took));
         if is_late && took > PACE * 100 {
-            // Behind by a second: that was seen, and need not be seen a hundred times.
+            // A second late: one such observation is enough, a hundred are not needed.
             due = Instant::now();
         }
     }
     ledger
 }
 
-/// Plays a load with the good client beside it, and holds the standard four against the server.
+/// Plays a load with the good client beside it, and checks the standard four.
 pub fn around(trial: &Trial<'_>, subject: &Subject, wanted: Around, load: impl Fn()) {
     let before = Counts::read(subject);
     let start_descriptors = resting_descriptors(subject);
@@ -150,7 +151,7 @@ pub fn around(trial: &Trial<'_>, subject: &Subject, wanted: Around, load: impl F
     judge_server(trial, subject, (before, &ledger), (start_descriptors, resident), kept_max);
 }
 
-/// The descriptors that are open while nobody asks: the last look at the metrics may hold one for a moment.
+/// The descriptors that are open without a request: the last scrape may hold one for a moment.
 fn resting_descriptors(subject: &Subject) -> usize {
     let looks = (0..5).map(|_| {
         thread::sleep(Duration::from_millis(10));
@@ -159,7 +160,7 @@ fn resting_descriptors(subject: &Subject) -> usize {
     looks.min().unwrap_or_default()
 }
 
-/// Waits until memory, descriptors and requests in flight are no more than that.
+/// Waits until memory and descriptors are at most these, and no request is in flight.
 fn settle(subject: &Subject, resident: i64, descriptors: usize, most: Duration) {
     let is_back = |it: &Subject| it.resident() <= resident && it.descriptors() <= descriptors;
     subject.waits(most, |it| is_back(it) && Counts::read(it).in_flight == 0);
@@ -188,7 +189,7 @@ fn judge_server(
     kept_max: i64,
 ) {
     let after = Counts::read(subject);
-    // The look at the metrics has a connection itself for a moment.
+    // The scrape itself has a connection for a moment.
     subject.waits(Duration::from_secs(1), |it| it.descriptors() <= descriptors);
     let kept = subject.resident() - resident;
     trial.figure(format!("memory {}", mib(kept)));

@@ -1,4 +1,4 @@
-//! Rows 10 to 12: what the protocols say. The cases of the suites are those of `tests/it`.
+//! Rows 10 to 12: conformance to the protocols. The cases of the suites are those of `tests/it`.
 
 use std::io::Read;
 use std::sync::Mutex;
@@ -51,7 +51,7 @@ pub fn http2_strictness(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// One request of a pipeline: its bytes, the status that is due, and the nonce that is.
+/// One request of a pipeline: its bytes, the expected status, and the expected nonce.
 type Piped = (Vec<u8>, u16, Option<u64>);
 
 /// GET, inference, an unknown model, an unknown path and a broken body in turn.
@@ -89,7 +89,7 @@ pub fn pipelining(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// How a pipeline is written.
+/// A way to write a pipeline.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
     Whole,
@@ -109,7 +109,7 @@ fn play(subject: &Subject, pipeline: &[Piped], cut: Cut) -> Result<(), String> {
     for piece in pieces {
         connection.send(piece).map_err(|error| error.to_string())?;
         if matches!(cut, Cut::At(_)) {
-            // The server reads what came so far.
+            // The server reads the bytes so far.
             thread::sleep(Duration::from_micros(300));
         }
     }

@@ -1,4 +1,4 @@
-//! The server that a trial is played against: started for it, or running already, and what its process shows of itself.
+//! The server that a trial is played against: started for it, or running already, and the figures of its process.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,22 +14,22 @@ use crate::support::server::{Ports, Server};
 use crate::support::{http, triton};
 use crate::trial::{NotApplicable, Trial};
 
-/// What a trial would like its server to be started with.
+/// A trial's wishes for the start of its server.
 #[derive(Clone, Copy, Default)]
 pub struct Wish<'a> {
     pub deuteron: &'a [&'a str],
     pub triton: &'a [&'a str],
     /// Shell commands that the server's process runs before it becomes the server.
     pub shell: &'a str,
-    /// A server that is already running can be tried as well.
+    /// True if a running server can be tried as well.
     pub may_be_attached: bool,
-    /// The model that fails is needed.
+    /// True if the failing model is needed.
     pub has_faulty: bool,
 }
 
-/// One that needs nothing.
+/// A server without special wishes.
 pub const PLAIN: Wish<'_> = Wish { deuteron: &[], triton: &[], shell: "", may_be_attached: true, has_faulty: false };
-/// One that the trial must start itself.
+/// A server that the trial must start itself.
 pub const OWN: Wish<'_> = Wish { may_be_attached: false, ..PLAIN };
 
 /// A server.
@@ -43,7 +43,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Starts a server for a trial, or takes the one that runs.
+    /// Starts a server for a trial, or takes the running one.
     pub fn start(trial: &Trial<'_>, wish: Wish<'_>) -> Result<Self, NotApplicable> {
         if let Who::Attached { http, grpc, metrics, pid } = trial.form.who {
             if !wish.may_be_attached {
@@ -72,7 +72,7 @@ impl Subject {
         self.status("VmRSS:") * 1024
     }
 
-    /// The most that it held since [`Subject::reset_peak`].
+    /// The most memory that it held since [`Subject::reset_peak`].
     pub fn peak(&self) -> i64 {
         self.status("VmHWM:") * 1024
     }
@@ -87,7 +87,7 @@ impl Subject {
         fs::read_dir(format!("/proc/{}/fd", self.pid)).map_or(0, Iterator::count)
     }
 
-    /// Time on cores that the process has used.
+    /// CPU time that the process has used.
     pub fn cpu(&self) -> Duration {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         let fields = text.rsplit_once(") ").map_or("", |(_, rest)| rest);
@@ -95,7 +95,7 @@ impl Subject {
         Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second())
     }
 
-    /// Whether the process runs.
+    /// Returns true if the process runs.
     pub fn is_running(&self) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
@@ -105,17 +105,17 @@ impl Subject {
         let _ = Command::new("kill").args(["-s", name, &self.pid.to_string()]).status();
     }
 
-    /// What it has said, where the trial started it.
+    /// Its log, if the trial started it.
     pub fn log(&self) -> String {
         self.server.as_ref().map(Server::log).unwrap_or_default()
     }
 
-    /// Whether it says that it lives.
+    /// Returns true if it answers that it is live.
     pub fn is_live(&self) -> bool {
         http::get(self.http, "/v2/health/live").is_ok_and(|answer| answer.status == 200)
     }
 
-    /// Waits until something holds; whether it came to that.
+    /// Waits until a condition holds. Returns false if it did not in time.
     pub fn waits(&self, most: Duration, is_so: impl Fn(&Self) -> bool) -> bool {
         let start = Instant::now();
         while !is_so(self) {
@@ -127,7 +127,7 @@ impl Subject {
         true
     }
 
-    /// Asks it to end, and waits for that.
+    /// Asks it to end, and waits for the end.
     pub fn stop(&mut self) -> Option<ExitStatus> {
         self.server.as_mut().map(Server::stop)
     }
@@ -139,7 +139,7 @@ impl Subject {
     }
 }
 
-/// What starts a server on this repository.
+/// The command that starts a server on this repository.
 pub fn command(trial: &Trial<'_>, wish: Wish<'_>, folder: &Folder) -> Result<(Command, Ports), NotApplicable> {
     let (command, ports) = match &trial.form.who {
         Who::Attached { .. } => return Err(NotApplicable("needs a server of its own: --launch".to_owned())),
@@ -171,7 +171,7 @@ pub fn command(trial: &Trial<'_>, wish: Wish<'_>, folder: &Folder) -> Result<(Co
     Ok((wrapped(command, wish.shell, trial.form.is_long), ports))
 }
 
-/// The same behind shell commands, and on a core of its own where times are held to the row.
+/// The same behind shell commands, and on a core of its own if times are checked against the row.
 fn wrapped(command: Command, shell: &str, has_core: bool) -> Command {
     let core = if has_core { "taskset -c 0 " } else { "" };
     let semicolon = if shell.is_empty() { "" } else { "; " };

@@ -1,4 +1,4 @@
-//! One trial as it is played: what it shows, what it holds against the row, and why it cannot be played here.
+//! One trial as it is played: its figures, its checks against the row, and the reason if it cannot be played here.
 
 use std::fmt::Display;
 use std::sync::Mutex;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::form::Form;
 
-/// Why a trial cannot be played against this server, or on this machine.
+/// The reason that a trial cannot be played against this server, or on this machine.
 #[derive(Debug)]
 pub struct NotApplicable(pub String);
 
-/// What a trial ends with; what it found is in its [`Trial`].
+/// The end of a trial; its findings are in its [`Trial`].
 pub type Played = Result<(), NotApplicable>;
 
-/// What a trial is told, and what it tells.
+/// The input of a trial, and its findings.
 pub struct Trial<'a> {
     pub form: &'a Form,
     figures: Mutex<Vec<String>>,
@@ -30,30 +30,31 @@ impl<'a> Trial<'a> {
         self.form.size(short, long)
     }
 
-    /// What was seen.
+    /// Notes a figure.
     pub fn figure(&self, text: impl Display) {
         self.figures.lock().expect("no trial panics within").push(text.to_string());
     }
 
-    /// Forgets what was seen so far: that was the first pass, which shows nothing but failures.
+    /// Forgets the figures so far: those of the first pass, which shows only failures.
     pub fn forget_figures(&self) {
         self.figures.lock().expect("no trial panics within").clear();
     }
 
-    /// Holds something against the row, in both forms.
+    /// Checks a condition of the row, in both forms.
     pub fn check(&self, is_so: bool, otherwise: impl FnOnce() -> String) {
         if !is_so {
             self.failures.lock().expect("no trial panics within").push(otherwise());
         }
     }
 
-    /// Holds bytes against the row in the long form, and against more in the short form.
+    /// Compares bytes with the row in the long form, and with a higher bound in the short form.
     pub fn check_bytes(&self, what: &str, bytes: i64, short: i64, long: i64) {
         let most = self.size(short, long);
         self.check(bytes <= most, || format!("{what} {}, {} at most", mib(bytes), mib(most)));
     }
 
-    /// Holds a time against the row in the long form, and against much more in the short form, whose machine is busy.
+    /// Compares a time with the row in the long form, and with a much higher bound in the short form, whose machine is
+    /// busy.
     pub fn within(&self, what: &str, took: Duration, long: Duration, short: Duration) {
         let bound = self.size(short, long);
         self.check(took <= bound, || format!("{what} took {took:.2?}, {bound:.2?} at most"));

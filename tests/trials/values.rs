@@ -1,4 +1,4 @@
-//! Rows 20 and 21: requests that are too much, and requests that are wrong.
+//! Rows 20 and 21: requests that are too large, and requests that are wrong.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,11 +15,11 @@ use crate::trial::{Played, Trial, mib};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// How long an answer may take.
+/// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends bytes on a connection of their own, as far as they are taken; the status of the answer, and the answer. Who is
-/// refused early may be reset before all is sent.
+/// Sends bytes on a connection of their own, as far as they are taken. Returns the status of the answer, and the
+/// answer. A refused connection may be reset before all is sent.
 pub fn send(address: SocketAddr, bytes: &[u8]) -> Result<(u16, String), String> {
     let mut stream = TcpStream::connect(address).map_err(|error| error.to_string())?;
     let _ = stream.set_read_timeout(Some(PATIENCE));
@@ -52,19 +52,19 @@ pub fn send(address: SocketAddr, bytes: &[u8]) -> Result<(u16, String), String> 
     })
 }
 
-/// A request that is too much.
+/// A request that is too large.
 struct Bomb {
     name: &'static str,
     request: Vec<u8>,
-    /// The statuses that are right.
+    /// The expected statuses.
     want: &'static [u16],
-    /// Its body is bounded by the limit of bodies; all else has a megabyte.
+    /// True if its body is bounded by the limit of bodies; other bombs have a megabyte.
     is_body: bool,
-    /// How often it is sent in the long form.
+    /// Number of times that it is sent in the long form.
     times: usize,
 }
 
-/// Triton's, and ours.
+/// The limit of Triton, and ours.
 const BODY_MAX: usize = 64 << 20;
 
 fn bombs(chunks: usize) -> Vec<Bomb> {
@@ -129,7 +129,7 @@ pub fn size_bombs(trial: &Trial<'_>) -> Played {
             trial.check(is_right, || format!("{}: {outcome:.200?}, not {:?}", bomb.name, bomb.want));
             let peak = subject.peak() - resident;
             peaks.push((peak, bomb.name));
-            // What a body may be, a megabyte as for all else, and one for the buffers that it outgrew.
+            // The largest body, a megabyte as for all others, and one for the buffers that it outgrew.
             let of_body = BODY_MAX as i64 + (2 << 20) + bomb.request.len() as i64;
             let (short, long) = if bomb.is_body { (of_body, of_body) } else { (16 << 20, 1 << 20) };
             trial.check_bytes(&format!("{}: peak", bomb.name), peak, short, long);
@@ -148,7 +148,7 @@ pub fn size_bombs(trial: &Trial<'_>) -> Played {
     Ok(())
 }
 
-/// Sends each bomb and each wrong body once, as long as that is wanted.
+/// Sends each bomb and each wrong body once, while `goes_on` returns true.
 pub fn send_each(subject: &Subject, sent: impl Fn(u16), goes_on: &impl Fn() -> bool) {
     let wrong = WRONG.iter().filter(|(_, text, _)| !text.starts_with('{')).map(|(model, text, _)| {
         let body = format!(r#"{{"inputs":[{{"name":"INPUT0",{text}}}]}}"#);
@@ -158,14 +158,14 @@ pub fn send_each(subject: &Subject, sent: impl Fn(u16), goes_on: &impl Fn() -> b
         if !goes_on() {
             return;
         }
-        // At a ceiling a connection may be closed without an answer: the ledger of others says what was lost.
+        // At a ceiling a connection may be closed without an answer: other clients' counts show the losses.
         sent(send(subject.http, &request).map_or(0, |(status, _)| status));
         thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Wrong JSON: the model, the members of its one input (or, from `{` on, the whole body), and whether the error must name
-/// the input: not where JSON is broken, and not where the text is Triton's word for word, which scripts look for.
+/// Wrong JSON: the model, the members of its one input (or, from `{` on, the whole body), and true if the error must
+/// name the input: not if the JSON is broken, and not if the text is Triton's word for word, which scripts look for.
 const WRONG: &[(&str, &str, bool)] = &[
     ("whole", r#""shape":[1,1],"datatype":"INT32","data":[2147483648]"#, true),
     ("whole", r#""shape":[1,1],"datatype":"INT32","data":[-2147483649]"#, true),
@@ -221,7 +221,7 @@ const WRONG: &[(&str, &str, bool)] = &[
     ),
 ];
 
-/// Wrong tensors behind the JSON: the model, the datatype, the size that is said, and the bytes.
+/// Wrong tensors behind the JSON: the model, the datatype, the stated size, and the bytes.
 const WRONG_TAILS: &[(&str, &str, &str, &[u8])] = &[
     ("whole", "INT32", "7", &[0; 7]),
     ("whole", "INT32", "4", &[0; 8]),
@@ -270,7 +270,7 @@ pub fn wrong_values(trial: &Trial<'_>) -> Played {
         }
         for (what, message) in wrong_messages() {
             let called = h2::call_framed(subject.grpc, INFER, &[], h2::framed(0, &message));
-            // As HTTP statuses, so that one judge does for both.
+            // As HTTP statuses, so that one check fits both.
             let status = if called.status() == "3" { 400 } else { called.status().parse().unwrap_or(0) };
             hold(what, Ok((status, called.text().to_owned())), false);
         }

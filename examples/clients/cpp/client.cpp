@@ -23,7 +23,7 @@ class Client {
 public:
   explicit Client(const std::string &address) : models_("http://" + address + "/v2/models/") {
     set(CURLOPT_CONNECTTIMEOUT_MS, 2'000L);
-    set(CURLOPT_TIMEOUT_MS, 10'000L); // then the connection is closed, and the server drops what still waits
+    set(CURLOPT_TIMEOUT_MS, 10'000L); // then the connection is closed, and the server drops requests that still wait
     set(CURLOPT_MAXAGE_CONN, 60L);    // less than the server's --http-idle-timeout of 75 s
     set(CURLOPT_NOSIGNAL, 1L);        // for programs with threads
     set(CURLOPT_WRITEFUNCTION, +[](char *data, size_t, size_t size, void *answer) {

@@ -20,7 +20,7 @@ pixels = numpy.fromfile(Path(__file__).parents[2] / "models/digits/raw.bin", dty
 scan = triton.InferInput("pixels", [1, 64], "FP32")
 scan.set_data_from_numpy(pixels)
 
-# The timeout covers all attempts. The server knows it, and drops what would be too late. A key is
+# The timeout covers all attempts. The server knows it, and drops requests that would be late. A key is
 # headers={"authorization": "Bearer …"}.
 best = triton.InferRequestedOutput("probabilities", class_count=3)
 answer = client.infer("digits", [scan], outputs=[best], client_timeout=10)

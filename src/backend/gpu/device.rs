@@ -31,7 +31,7 @@ pub struct MemoryLimits {
     pub pinned: usize,
 }
 
-/// The devices, or the reason why there are none.
+/// The devices, or the reason for having none.
 #[derive(Clone)]
 pub struct Gpus {
     found: Result<Arc<[Arc<Gpu>]>, String>,

@@ -29,7 +29,7 @@ impl HostMemory {
         pointer
     }
 
-    /// Frees memory; returns false if there is none at the address.
+    /// Frees memory; returns false if no buffer is at the address.
     pub fn free(&mut self, pointer: DevicePointer) -> bool {
         let gone = self.buffers.remove(&pointer);
         let was_there = gone.is_some();

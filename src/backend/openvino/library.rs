@@ -210,8 +210,8 @@ impl OvLibrary {
         status == 0 && bytes == size
     }
 
-    /// Whether a compiled model keeps what a failed run left in its operators: `TopK` of 2024.6 and 2025.4 answers the next
-    /// request with the size that the failed one asked for. 2026.4 does not.
+    /// Returns true if a compiled model keeps state of a failed run in its operators: `TopK` of 2024.6 and 2025.4
+    /// answers the next request with the size that the failed one asked for. 2026.4 does not.
     pub(super) fn keeps_failures(&self) -> bool {
         let mut numbers = self.version.split('.').map(|number| number.parse::<u32>().unwrap_or_default());
         (numbers.next(), numbers.next()) < (Some(2026), Some(4))
@@ -650,13 +650,13 @@ impl OvRequest {
     }
 }
 
-/// What an output's memory holds before a run: as FP32, a NaN that no operator gives.
+/// Contents of an output's memory before a run: as FP32, a NaN that no operator gives.
 const UNWRITTEN: [u8; 4] = [0xe1, 0xc3, 0xa5, 0x7f];
 
 /// The least bytes of an output whose size is open before its run.
 const UNWRITTEN_SIZE_MIN: usize = 16;
 
-/// Whether memory is as it was before the run. Fewer bytes than the pattern has may be a result.
+/// Returns true if memory is as it was before the run. Fewer bytes than the pattern has may be a result.
 fn is_unwritten(contents: &[u8]) -> bool {
     contents.len() >= UNWRITTEN.len() && contents.chunks(UNWRITTEN.len()).all(|chunk| UNWRITTEN.starts_with(chunk))
 }

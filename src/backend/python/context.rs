@@ -46,7 +46,7 @@ pub struct PythonOptions {
     pub log: LogLine,
     /// Takes what processes print.
     pub host_log: HostLog,
-    /// Whether models see that verbose lines are logged.
+    /// True if models see that verbose lines are logged.
     pub is_verbose: bool,
     /// The clock of the server.
     pub clock: Clock,
@@ -58,7 +58,7 @@ pub struct PythonOptions {
     pub backend_directory: PathBuf,
     /// The cores of processes.
     pub cores: ProcessCores,
-    /// How long finalize may take when the server ends.
+    /// Time limit of finalize when the server ends.
     pub exit_timeout: Duration,
     /// Instances whose process finalizes now.
     pub finalizing: AtomicUsize,

@@ -11,7 +11,7 @@ use crate::model::InstanceGroup;
 pub struct ProcessCores {
     /// The cores of processes without a host policy.
     pub free: Vec<usize>,
-    /// Whether processes are kept to `free`. Where a CPU limit leaves the time of fewer cores than there are, they run
+    /// True if processes are kept to `free`. If a CPU limit leaves the time of fewer cores than there are, they run
     /// where the kernel puts them.
     pub is_pinned: bool,
     /// The cores of each host policy that a flag describes.
@@ -20,7 +20,7 @@ pub struct ProcessCores {
     pub quota: Option<usize>,
 }
 
-/// What one process is started with.
+/// Settings of the start of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessShare {
     /// The cores that it is kept to; empty for those of the server.

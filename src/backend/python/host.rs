@@ -34,12 +34,12 @@ use crate::time::{Clock, Instant};
 /// Takes a line for the log, which escapes it.
 pub type LogLine = fn(level: LogLevel, text: &str);
 
-/// Where the thread logs what processes print. It must not wait for the log: others wait for the thread.
+/// The log for the output of processes. The thread must not wait for it: others wait for the thread.
 #[derive(Clone, Copy)]
 pub struct HostLog {
     /// Takes a line, or drops it where the log has no room.
     pub line: LogLine,
-    /// Whether the log takes more. A process that prints while it does not is not read, and waits.
+    /// Returns true if the log takes more. A process that prints while it does not is not read, and waits.
     pub has_room: fn() -> bool,
 }
 
@@ -132,7 +132,7 @@ struct HostedProcess {
     stderr: Option<OutputPipe>,
     /// The next signal, and its instant.
     ending: Option<(Instant, Signal)>,
-    /// Whether it has ended, and only its outputs are left.
+    /// True if it has ended, and only its outputs are left.
     has_ended: bool,
 }
 
@@ -140,7 +140,7 @@ struct HostedProcess {
 struct OutputPipe {
     pipe: OwnedFd,
     cutter: LineCutter,
-    /// Whether it is not watched, because the log has no room.
+    /// True if it is not watched, because the log has no room.
     is_held: bool,
     /// Reads that are left after the end of the process.
     reads_left: usize,
@@ -152,7 +152,7 @@ impl OutputPipe {
         Self { pipe, cutter, is_held: false, reads_left }
     }
 
-    /// Whether there is something to read: not its end alone.
+    /// Returns true if there is something to read beside its end.
     fn has_bytes(&self) -> bool {
         rustix::io::ioctl_fionread(&self.pipe).unwrap_or(0) > 0
     }
@@ -310,7 +310,7 @@ impl HostThread {
                 if output.has_bytes() && !self.room.poll(log, now) {
                     return;
                 }
-                // What the process had started may have left its group and print on.
+                // Processes that this one started may have left its group and print on.
                 output.reads_left = output.reads_left.saturating_sub(1);
                 let is_last = output.reads_left == 0;
                 if process.read(kind, buffer, log.line) != OutputState::More || is_last {
@@ -361,7 +361,7 @@ impl HostThread {
     }
 }
 
-/// Whether the log has room. Where it gets none for [`ROOM_WAIT_MAX`], nobody reads it, and it drops what comes.
+/// Room in the log. A log without room for [`ROOM_WAIT_MAX`] has no reader, and drops further lines.
 #[derive(Default)]
 struct LogRoom {
     /// Since when it has none.
@@ -382,7 +382,7 @@ impl LogRoom {
     }
 }
 
-/// How long an output waits for room in the log.
+/// Longest wait of an output for room in the log.
 const ROOM_WAIT_MAX: Duration = LOG_FLUSH_STEP.saturating_mul(LOG_MODEL_STEPS_MAX);
 
 const _: () = assert!(
@@ -390,7 +390,7 @@ const _: () = assert!(
     "where the log has room, it has room for what one read brings, in lines of one character"
 );
 
-/// What may still come from an output.
+/// Expected input from an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutputState {
     /// Nothing, ever.

@@ -65,7 +65,7 @@ pub struct PythonInstance {
     /// True if the process has answered a batch since its start.
     has_answered: bool,
     is_warm: bool,
-    /// How long a batch took, lately.
+    /// Run time of recent batches.
     run_time: Duration,
     is_lost: bool,
     /// True if it is lost because it was ended, for a reason that is in the log.

@@ -97,7 +97,7 @@ impl PythonBackend {
         self.host.get().and_then(|host| host.as_ref().ok()).map(|host| host.processes()).unwrap_or_default()
     }
 
-    /// Whether the process of any instance finalizes now.
+    /// Returns true if the process of any instance finalizes now.
     pub fn is_finalizing(&self) -> bool {
         self.options.finalizing.load(Ordering::SeqCst) > 0
     }

@@ -168,7 +168,7 @@ impl ProcessState {
         end.reason
     }
 
-    /// Whether it has not ended, as far as is known.
+    /// Returns true if it has not ended, as far as is known.
     pub(super) fn is_running(&self) -> bool {
         self.lock().reason.is_none()
     }
@@ -178,7 +178,7 @@ impl ProcessState {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Kills and reaps a process that nobody will watch.
+    /// Kills and reaps a process that will not be watched.
     pub(super) fn abandon(&self) {
         self.signal(Signal::KILL);
         let mut end = self.lock();

@@ -33,10 +33,10 @@
 
 namespace {
 
-// What an argument of `forward` takes.
+// Kind of an argument of `forward`.
 enum ArgumentKind : int32_t { kOther = 0, kTensor = 1, kStrings = 2, kTensorsByName = 3 };
 
-// How a module runs; the same bits as in the server's code.
+// Options of a module's run; the same bits as in the server's code.
 enum RunOption : uint32_t {
   kUnoptimized = 1 << 0,
   kInferenceMode = 1 << 1,
@@ -55,7 +55,7 @@ struct Argument {
   std::string name;
   std::string type;
   int32_t kind;
-  // Whether a run may write into it.
+  // True if a run may write into it.
   bool is_written;
 };
 
@@ -91,7 +91,7 @@ struct MemoryBuffer : std::streambuf {
   }
 };
 
-// Runs `body` and keeps what it throws. A text of torch's ends with places in memory, which are for nobody.
+// Runs `body` and keeps its exception. A text of torch's ends with addresses in memory, which are dropped.
 template <typename Body>
 auto guarded(Body body) noexcept -> decltype(body()) {
   try {
@@ -121,7 +121,7 @@ int32_t kind_of(const c10::TypePtr& type) {
   return kOther;
 }
 
-// Whether a run may write into the memory of an argument, for each of them, `self` included.
+// For each argument, `self` included, true if a run may write into its memory.
 std::vector<bool> written_arguments(const torch::jit::Module& module, size_t count) {
   std::vector<bool> written(count, true);
   try {
@@ -144,7 +144,7 @@ void describe(Model& model) {
     const auto& argument = schema.arguments()[i];
     if (i == 0 && argument.type()->kind() == c10::TypeKind::ClassType) continue;
     auto kind = kind_of(argument.type());
-    // What is inside a dictionary is not followed: it counts as written.
+    // The contents of a dictionary are not followed: they count as written.
     bool is_written = kind == kTensorsByName || written[i];
     model.arguments.push_back({argument.name(), argument.type()->str(), kind, is_written});
   }
@@ -280,7 +280,7 @@ void settle(Output& output) {
   if (!tensor.device().is_cpu()) tensor = tensor.cpu();
   if (tensor.is_conj() || tensor.is_neg()) tensor = tensor.resolve_conj().resolve_neg();
   tensor = tensor.contiguous();
-  // Beside this tensor only this line refers to memory that nobody else has.
+  // Beside this tensor only this line refers to memory that is not shared.
   auto storage = tensor.storage();
   if (storage.use_count() > 2 || tensor.use_count() > 1) tensor = tensor.clone(c10::MemoryFormat::Contiguous);
 }

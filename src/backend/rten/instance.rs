@@ -152,7 +152,7 @@ const BLAMES: [&str; 3] = [
     "failed: input or attribute has invalid value",
 ];
 
-/// What decides over the memory of a run.
+/// The inputs, on which the memory of a run depends.
 fn run_inputs<'a>(shared: &'a SharedGraph, inputs: EngineInputs<'a>) -> impl Iterator<Item = RunInput<'a>> + Clone {
     let of = |held: DataType, shape, contents| {
         let datatype = datatype::natural(held).unwrap_or(Datatype::Bytes);

@@ -134,7 +134,7 @@ pub(super) fn log_error(text: &str) {
 
 static SERVICES: OnceLock<HostServices> = OnceLock::new();
 
-/// Sets the services, if there are none yet.
+/// Sets the services, unless they are already set.
 pub(super) fn set(services: &HostServices) {
     SERVICES.get_or_init(|| services.clone());
 }

@@ -45,8 +45,8 @@ impl OpenCall {
         self.state.register(Waker::noop());
     }
 
-    /// Reports to the server the number of responses that the backend has read, and if it needs no
-    /// more.
+    /// Reports to the server the number of responses that the backend has read, and that it needs
+    /// no further ones, if so.
     fn tell(&self, call: u64, link: &ProcessLink) {
         if self.state.is_cancelled() && !self.is_cancel_told.swap(true, Ordering::AcqRel) {
             link.send_aux(|out| put_bls_cancel(call, out));

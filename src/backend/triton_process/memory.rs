@@ -136,7 +136,7 @@ impl ProcessMemory {
     /// memory.
     ///
     /// # Errors
-    /// `Exhausted` if the server gives no more memory.
+    /// `Exhausted` if the server gives no further memory.
     pub(super) fn write<'a>(&self, parts: impl Iterator<Item = &'a [u8]>) -> Result<Span, Error> {
         let parts: SmallVec<[&[u8]; 8]> = parts.collect();
         let size = SpanLayout::of(parts.iter().map(|part| part.len())).size();
@@ -317,7 +317,7 @@ mod tests {
         waiting.send(Ok(())).unwrap();
         let span = writer.join().unwrap().unwrap();
         assert_eq!((span.region, &*larger.copy_out(&span, 0, 3).unwrap()), (1, &b"abc"[..]));
-        // No more memory: the server's own words.
+        // Out of memory: the server's own words.
         let memory = Arc::clone(&shared.memory);
         let writer = thread::spawn(move || write(&memory, 8 * SIZE));
         shared.answer_space(false, Ok(()));

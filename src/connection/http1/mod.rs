@@ -333,7 +333,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
         self.is_draining = true;
     }
 
-    /// Returns true if the connection ends after the reply in progress, or now if there is none.
+    /// Returns true if the connection ends after the reply in progress, or now without one.
     pub fn is_closing(&self) -> bool {
         let is_nothing_left = (self.is_draining || self.is_ended) && self.input.is_empty();
         match self.state {

@@ -1,6 +1,6 @@
-//! What a client may ask for without giving the server anything to do: frames that move nothing, and
-//! streams that are opened to be reset. Each has a budget for a stretch of time. Work that is really
-//! done pays some back, so that a busy client of good will never comes near.
+//! Budgets for frames that give the server nothing to do: frames that move nothing, and streams that are opened to be
+//! reset. Each kind has a budget for a stretch of time. Work that is really done pays some back, so that a busy, honest
+//! client never comes near.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ impl Http2Limit {
         }
     }
 
-    /// What a person reads who wonders why the connection ended. `max` is the bound in force.
+    /// The reason that the connection ended, for a person. `max` is the bound in force.
     fn text(self, max: u32, head_timeout: Duration) -> String {
         let seconds = BUDGET_INTERVAL.as_secs();
         match self {

@@ -7,7 +7,7 @@ use crate::limits::{IDLE_PING_INTERVAL_MIN, PING_INTERVAL_MIN};
 use crate::policy::KeepAlivePolicy;
 use crate::time::Instant;
 
-/// What is due.
+/// The step that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeepAliveStep {
     /// Begin to drain.
@@ -18,7 +18,7 @@ pub(super) enum KeepAliveStep {
     Ping,
 }
 
-/// Where a connection stands by the rules.
+/// State of a connection under the rules.
 #[derive(Debug)]
 pub(super) struct KeepAlive {
     settings: KeepAlivePolicy,
@@ -88,7 +88,7 @@ impl KeepAlive {
         settings.ping_strikes_max > 0 && self.strikes > settings.ping_strikes_max
     }
 
-    /// The next thing that is due; to be asked until there is none.
+    /// The next step that is due; to be polled until it returns `None`.
     pub(super) fn poll_step(&mut self, has_streams: bool, now: Instant) -> Option<KeepAliveStep> {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if !self.has_carried_call {
@@ -106,7 +106,7 @@ impl KeepAlive {
         if self.pong_due.is_some() || !is_due(self.silent_at()) {
             return None;
         }
-        // Where none may be sent, the silence is looked at again after as long.
+        // If no PING may be sent, the silence is looked at again after the same time.
         self.heard_at = now;
         let most = self.settings.pings_without_data_max;
         let may_ping = has_streams || self.settings.permits_without_calls;
@@ -226,7 +226,7 @@ mod tests {
         let after_call = |from, step| [(0, "call")].into_iter().chain(pings(from, step)).collect::<Vec<_>>();
         check(quiet, &after_call(1, 299), "too-many ");
         check(quiet, &after_call(1, 300), "");
-        // Three strikes are one too many: the first ping is none.
+        // Three strikes are one too many: the first ping does not count.
         check(quiet, &after_call(1, 1)[..4], "");
         check(
             quiet,
@@ -238,7 +238,7 @@ mod tests {
         let idle: Vec<_> = [(0, "call"), (1, "idle")].into_iter().chain(pings(2, 1_000)).collect();
         check(quiet, &idle, "too-many ");
         check(KeepAlivePolicy { permits_without_calls: true, ..quiet }, &idle, "");
-        // A connection without any call is none of gRPC's.
+        // A connection without any call does not belong to gRPC.
         check(quiet, &pings(1, 1).collect::<Vec<_>>(), "");
     }
 

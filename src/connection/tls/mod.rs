@@ -7,7 +7,7 @@
 //! ```text
 //! new ─► handshake ──poll_handshake──► open ──close_notify of the client──► half closed (still writes)
 //!            │                          │                                        │
-//!            └── fault, with its alert ─┴─ encode_end: our close_notify ─────────┴─► no more output
+//!            └── fault, with its alert ─┴─ encode_end: our close_notify ─────────┴─► no further output
 //! ```
 
 mod config;

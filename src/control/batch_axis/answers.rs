@@ -8,8 +8,8 @@ use crate::model::ModelSpec;
 use crate::tensor::strings::{LENGTH_SIZE, Strings};
 use crate::tensor::{Datatype, Tensor};
 
-/// How much floats may differ, as a part of the value. Rounding of FP32 is 1e-7 for each operation and below 1e-4 after a
-/// deep network; what other rows change is far larger in one of the sets of rows.
+/// Allowed difference of floats, as a part of the value. Rounding of FP32 is 1e-7 for each operation and below 1e-4
+/// after a deep network; the effect of other rows is far larger in one of the sets of rows.
 const RELATIVE: f64 = 1e-3;
 /// The same of FP16, whose rounding is 5e-4, and on a GPU, which may multiply FP32 in 19 bits.
 const RELATIVE_HALF: f64 = 1e-2;
@@ -19,12 +19,12 @@ const RELATIVE_BRAIN: f64 = 5e-2;
 const OF_LARGEST: f64 = 0.1;
 /// A difference that counts for nothing: what is left of values that cancel out.
 const ABSOLUTE: f64 = 1e-6;
-/// How many times a difference may exceed that of a nudged row and still be rounding.
+/// Factor by which a difference may exceed that of a nudged row and still be rounding.
 const NOISE_FACTOR: f64 = 8.0;
 /// The part of the largest value up to which a difference that a nudge makes, too, is taken for rounding.
 const NOISE_MAX: f64 = 0.05;
 
-/// How much floats may differ.
+/// Allowed difference of floats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance(f64);
 
@@ -40,7 +40,7 @@ impl Tolerance {
     }
 }
 
-/// What a comparison finds.
+/// Result of a comparison.
 #[derive(Debug, PartialEq)]
 pub enum AnswerComparison {
     /// The answers are the same.
@@ -62,7 +62,7 @@ pub struct Difference {
     largest: f64,
 }
 
-/// What the difference between two answers of one row says about another difference.
+/// Verdict of a difference between two answers of one row on another difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noise {
     /// It is as large, and both are small.
@@ -93,7 +93,7 @@ impl Difference {
         self.size.is_some_and(|size| size <= self.largest * NOISE_MAX)
     }
 
-    /// What is told of it.
+    /// Its text for the log.
     pub fn text(&self, spec: &ModelSpec) -> String {
         let name = spec.outputs.get(self.output).map_or("", |output| output.name.as_str());
         let how = match self.size {
@@ -128,7 +128,7 @@ pub fn compare(
     if differences.is_empty() { AnswerComparison::Same } else { AnswerComparison::Values(differences) }
 }
 
-/// Whether the answers of two rows differ beyond rounding.
+/// Returns true if the answers of two rows differ beyond rounding.
 pub fn differ(one: &[Tensor], other: &[Tensor], tolerance: Tolerance) -> bool {
     one.len() != other.len()
         || one.iter().zip(other).enumerate().any(|(index, (one, other))| {

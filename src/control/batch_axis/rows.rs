@@ -9,7 +9,7 @@ const ROW_SIZE_MAX: usize = 16 * 1024 * 1024;
 /// Strings that stand for texts and categories.
 const WORDS: [&str; 8] = ["a", "red", "no", "The quick brown fox", "yes", "blue", "", "hello world"];
 
-/// What the open dimensions and the integers of a row are.
+/// Open dimensions and integers of a row.
 #[derive(Clone, Copy, Debug)]
 pub struct RowShape {
     /// The size of each open dimension.
@@ -19,12 +19,12 @@ pub struct RowShape {
 }
 
 impl RowShape {
-    /// Whether an input has open dimensions beside the first.
+    /// Returns true if an input has open dimensions beside the first.
     pub fn is_open(input: &TensorSpec) -> bool {
         input.model_shape.iter().skip(1).any(|size| *size < 0)
     }
 
-    /// Whether the values of an input are integers.
+    /// Returns true if the values of an input are integers.
     pub const fn has_integers(input: &TensorSpec) -> bool {
         !matches!(
             input.datatype,
@@ -33,7 +33,7 @@ impl RowShape {
     }
 }
 
-/// How the values of a row are chosen.
+/// Choice of a row's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     /// Floats of at most 0.1, integers below 3.

@@ -13,7 +13,7 @@ use crate::model::ModelSpec;
 use crate::model::onnx::trust::{GraphEngine, GraphTrust};
 use crate::model::platform::{ONNX_BACKEND, OPENVINO_BACKEND};
 
-/// What is known of the requests that a model's engine does not survive.
+/// Known risks of a model: requests that its engine does not survive.
 pub(super) struct KnownRisks {
     pub(super) trust: GraphTrust,
     pub(super) findings: ProbeFindings,
@@ -29,13 +29,13 @@ impl KnownRisks {
     }
 }
 
-/// Whether a model may not survive an empty input, and a trial can tell.
+/// Returns true if a model may not survive an empty input, and a trial can tell.
 pub(super) fn is_doubted(trust: &GraphTrust, spec: &ModelSpec) -> bool {
     trust.is_doubtful && trust.trusting.is_none() && load_probe::may_be_probed(spec)
 }
 
 impl ModelLoader {
-    /// What starts the processes of a model that runs in such for what its graph or a trial shows.
+    /// The starter of the processes of a model that runs in such because of its graph or a trial.
     pub(super) fn unasked_processes(&self, spec: &ModelSpec, known: &KnownRisks) -> Option<&EngineProcesses> {
         let processes = self.engine_processes.as_ref()?;
         let why = isolation::why_unasked(spec, &known.trust, &known.findings)?;
@@ -68,7 +68,7 @@ impl ModelLoader {
         Ok(KnownRisks { trust, findings: findings.or(tried).unwrap_or_default() })
     }
 
-    /// What the graph of a model that an engine of foreign code runs trusts.
+    /// Finds the values of requests that the graph of a model trusts, if an engine of foreign code runs it.
     pub(super) fn trust(
         &self,
         ModelLocation { source, directory }: ModelLocation<'_>,
@@ -94,8 +94,8 @@ impl ModelLoader {
         }
     }
 
-    /// Whether a trial tries a loaded model with inputs that its engine may not survive, and with extremes of integers;
-    /// `None` for one that is safe from them, or isolated.
+    /// Returns `None` for a model that is isolated, or safe from inputs that crash its engine. A trial tries others
+    /// with such inputs; true if it also tries extremes of integers.
     pub fn probes(&self, location: ModelLocation<'_>, version: u64, spec: &ModelSpec) -> Option<bool> {
         let engine = self.engines.choose(spec).ok()?;
         self.engines.library(engine)?;

@@ -51,7 +51,7 @@ impl ModelLoader {
         Ok(choice)
     }
 
-    /// Checks the batch axis of a model that `placement` does not try. Returns why it is none.
+    /// Checks the batch axis of a model that `placement` does not try. Returns the reason if it is not one.
     fn check_axis_apart(
         &self,
         (spec, model, threads): (&Arc<ModelSpec>, &dyn LoadedModel, &Threads),

@@ -22,12 +22,12 @@ const READ_SIZE: usize = 64 * 1024;
 pub(super) struct RedisConnection {
     /// Does not block.
     stream: TcpStream,
-    /// How long the other end may be silent.
+    /// Longest silence of the other end.
     silence_max: Duration,
-    /// What waits to be sent, from an offset on.
+    /// Bytes that wait to be sent, from an offset on.
     output: Vec<u8>,
     sent: usize,
-    /// What was read and not decoded yet.
+    /// Bytes that were read and are not decoded yet.
     input: Vec<u8>,
     /// The space that a read goes to first.
     space: Box<[u8]>,
@@ -195,7 +195,7 @@ fn connect(settings: &RedisSettings, until: Instant) -> io::Result<TcpStream> {
     Err(failure)
 }
 
-/// What a socket did; `None` where it would have to wait.
+/// The result of a socket operation; `None` if it would block.
 fn unless_blocked(outcome: io::Result<usize>) -> io::Result<Option<usize>> {
     match outcome {
         Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => Ok(None),

@@ -138,7 +138,7 @@ impl TraceExporter {
         let message = [head.as_bytes(), body].concat();
         let mut rest = &message[..];
         let wait = ExportWait { began, timeouts: self.timeouts, queue };
-        // A collector may refuse the request before it has all of it, and read no more.
+        // A collector may refuse the request before it has all of it, and stop reading.
         let is_refused = || has_input(&stream);
         while !rest.is_empty() && !is_refused() {
             let count = wait.until(|| match (&stream).write(rest) {
@@ -202,12 +202,12 @@ impl ExportWait<'_> {
     }
 }
 
-/// Whether a socket has waited as long as it may.
+/// Returns true if a socket has waited as long as it may.
 fn is_blocked(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// Whether there is something to read, or the end.
+/// Returns true if there is something to read, or the end.
 fn has_input(stream: &TcpStream) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&now)).is_ok_and(|count| count > 0)
@@ -246,7 +246,7 @@ mod tests {
         assert!(endless.starts_with("it answered 'xxx"), "{endless}");
     }
 
-    /// What comes of a request of so many bytes within these times, and how long it took. `serve` is the collector, which
+    /// The outcome of a request of `size` bytes within these times, and its duration. `serve` is the collector, which
     /// listens.
     fn timed(
         timeouts: ExportTimeouts,

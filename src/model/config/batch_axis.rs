@@ -1,24 +1,24 @@
-//! What a configuration without `max_batch_size` means: the first dimensions of the model's file, where all are open, may be
-//! a batch axis. Whether they are is found by `control::batch_axis`, when the model is loaded.
+//! A configuration without `max_batch_size`: the first dimensions of the model's file, if all are open, may be a batch
+//! axis. `control::batch_axis` checks that when the model is loaded.
 
 use crate::model::config::{CompletionRules, ConfigDraft};
 use crate::model::onnx::OnnxSignature;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::{ModelConfig, ModelDynamicBatching};
 
-/// What a draft knows of its batch axis.
+/// A draft's knowledge of its batch axis.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KnownAxis {
-    /// Whether the text has `max_batch_size`, if only as 0.
+    /// True if the text has `max_batch_size`, if only as 0.
     pub has_rows_max: bool,
-    /// Whether the first dimensions of the model's file are known not to be a batch axis.
+    /// True if the first dimensions of the model's file are known not to be a batch axis.
     pub is_refuted: bool,
-    /// Whether `max_batch_size` was derived from open first dimensions.
+    /// True if `max_batch_size` was derived from open first dimensions.
     pub is_derived: bool,
 }
 
 impl KnownAxis {
-    /// What completion does with open first dimensions.
+    /// The rule of completion for open first dimensions.
     pub(super) fn rule(self, rules: CompletionRules) -> BatchAxis {
         let rows = rules.rows_max_default.into();
         match (self.has_rows_max, self.is_refuted) {
@@ -42,15 +42,16 @@ impl ConfigDraft {
     }
 }
 
-/// What a configuration without `max_batch_size` gets from a model's file whose first dimensions are all open.
+/// The batch axis that a configuration without `max_batch_size` gets from a model's file whose first dimensions are all
+/// open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BatchAxis {
-    /// A batch axis of so many rows, and dynamic batching.
+    /// A batch axis of this number of rows, and dynamic batching.
     Derived(i32),
     /// `max_batch_size: 0`, which the configuration says.
     Stated,
     /// `max_batch_size: 0`, since the first dimensions are not a batch axis. A request of a model whose configuration
-    /// lists dims without the first dimension has up to so many rows and runs alone.
+    /// lists dims without the first dimension has at most this number of rows and runs alone.
     Refuted(i32),
 }
 
@@ -78,7 +79,7 @@ pub(super) fn fill_batching(config: &mut ModelConfig, axis: BatchAxis, has_liste
     }
 }
 
-/// Whether listed dims leave room for the first dimension of the file.
+/// Returns true if listed dims leave room for the first dimension of the file.
 pub(super) fn lists_rows(config: &ModelConfig, onnx: &OnnxSignature) -> bool {
     let inputs = config.input.iter().map(|input| (&input.name, input.dims.len(), &onnx.inputs));
     let outputs = config.output.iter().map(|output| (&output.name, output.dims.len(), &onnx.outputs));

@@ -172,7 +172,7 @@ pub(super) fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, axi
     Ok(is_derived)
 }
 
-/// What to write into `config.pbtxt` so that the outputs that can be served are.
+/// The text for `config.pbtxt` that lists the outputs that can be served.
 fn outputs_to_list(config: &ModelConfig, onnx: &OnnxSignature, axis: BatchAxis) -> String {
     let served = OnnxSignature { outputs_refused: Vec::new(), ..onnx.clone() };
     let mut filled = config.clone();

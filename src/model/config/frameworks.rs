@@ -70,7 +70,7 @@ pub(super) fn fill(config: &mut ModelConfig, signature: &ModelSignature, axis: B
     let name = config.name.clone();
     let listed = listed_batching(config, signature)?;
     let can_batch = signature.can_batch() && listed.unwrap_or(true);
-    // OpenVINO opens a fixed first dimension itself: whoever configures batches says that it is one.
+    // OpenVINO opens a fixed first dimension itself: a configuration with batches declares it a batch axis.
     if config.max_batch_size > 0 && !can_batch && config.backend != OPENVINO_BACKEND {
         return Err(Error::invalid(format!(
             "autofill failed for model '{name}': model does not support batching while non-zero max_batch_size is \

@@ -48,12 +48,12 @@ impl NumberType {
     /// Unsigned, 8 bytes, as far as the bounds reach.
     pub const UINT64: Self = Self::Integer(0, i64::MAX);
 
-    /// Whether it is an integer of 4 bytes or more.
+    /// Returns true if it is an integer of 4 bytes or more.
     const fn is_wide(self) -> bool {
         matches!(self, Self::Integer(_, high) if high >= INT32_END)
     }
 
-    /// Whether 32 bits lack some of its numbers.
+    /// Returns true if 32 bits lack some of its numbers.
     const fn is_beyond(self) -> bool {
         matches!(self, Self::Integer(_, high) if high > INT32_END)
     }
@@ -66,7 +66,7 @@ impl NumberType {
     }
 }
 
-/// What a graph does, in the order in which it is done.
+/// The operators of a graph, in the order of their run.
 #[derive(Debug, Default)]
 pub struct Graph {
     /// The inputs of requests: their names, and their values.
@@ -82,7 +82,7 @@ pub struct Graph {
 pub struct Node {
     /// Its kind and name, for an error.
     pub described: String,
-    /// What it does.
+    /// Its operation.
     pub operator: IntegerOperator,
     /// The values that it reads; `None` for one that is left out.
     pub inputs: Vec<Option<usize>>,
@@ -133,7 +133,7 @@ impl Graph {
         self.elements.get(value).copied().unwrap_or_default()
     }
 
-    /// Whether an operator computes integers of requests in FP32. Others may be fused with it.
+    /// Returns true if an operator computes integers of requests in FP32. Others may be fused with it.
     fn computes_in_fp32(&self) -> bool {
         let mut requested = vec![false; self.elements.len()];
         for (_, value) in &self.inputs {
@@ -189,7 +189,7 @@ impl Graph {
     fn check_operands(&self, node: &Node, inputs: &[Option<(NumberType, Range)>], end: i64) -> Result<(), String> {
         let checked = if node.operator.checks_first { 1 } else { inputs.len() };
         for (element, range) in inputs.iter().take(checked).flatten() {
-            // What is about shapes is small, though its bounds are not known.
+            // Numbers about shapes are small, though their bounds are not known.
             if !range.is_requested && node.operator.bounds == Bounds::Unknown {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! What operators do with integers, by their names in ONNX and in OpenVINO's IR. How OpenVINO 2026.4 computes each was
-//! measured with numbers around 2^24 to 2^28.
+//! Effects of operators on integers, by their names in ONNX and in OpenVINO's IR. The arithmetic of OpenVINO 2026.4 was
+//! measured for each with numbers around 2^24 to 2^28.
 
 use super::{COUNT_MAX, INT32_END, NumberType, Range};
 
@@ -44,7 +44,7 @@ pub enum Bounds {
     Where,
 }
 
-/// What an operator does with integers.
+/// An operator's effect on integers.
 #[derive(Clone, Copy, Debug)]
 pub struct IntegerOperator {
     /// The bounds of its results.
@@ -113,7 +113,7 @@ impl IntegerOperator {
         }
     }
 
-    /// Whether its results are about shapes, and not about a request's numbers.
+    /// Returns true if its results are about shapes, and not about a request's numbers.
     pub(super) const fn is_of_shapes(&self) -> bool {
         self.is_of_shapes
     }
@@ -122,7 +122,7 @@ impl IntegerOperator {
         matches!(self.bounds, Bounds::Constant(..))
     }
 
-    /// Whether it computes with its inputs, and does not only move them.
+    /// Returns true if it computes with its inputs, and does not only move them.
     pub(super) const fn computes(&self) -> bool {
         let moves = matches!(
             self.bounds,

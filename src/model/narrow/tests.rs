@@ -40,7 +40,7 @@ fn a_limit_is_as_large_as_the_operators_are_exact() {
     check(one("ReduceSum", INT64), Ok(&[1]));
     check(one("Gather", INT64), Ok(&[INT32_END]));
     check(one("Pow", INT64), Err("operator Pow 'y': it gives integers that depend on the request"));
-    // What 32 bits wrap is as the file asks for; what is computed in FP32 is not.
+    // Wrapping at 32 bits is as the file asks for; computing in FP32 is not.
     check(graph(INT32).node("Add", &["x", "x"], &["y"], &[]), Ok(&[INT32_END]));
     check(graph(INT32).node("Div", &["x", "x"], &["y"], &[]), Ok(&[FP32_END]));
     check(graph(UINT8).node("Add", &["x", "x"], &["y"], &[]), Ok(&[127]));

@@ -5,7 +5,7 @@ use crate::model::onnx::{OnnxField, OnnxFields, OnnxSignature, find};
 
 impl OnnxSignature {
     /// Names two tensors whose first dimensions have different symbols, as in `'x' [points] and 'y' [faces]`; `None` if
-    /// there are none. Symbols that exporters number say nothing: they are new for each tensor.
+    /// no two differ. Symbols that exporters number say nothing: they are new for each tensor.
     pub fn first_axes_that_differ(&self) -> Option<String> {
         let mut named = self.first_axes.iter().filter(|(_, symbol)| !is_numbered(symbol));
         let (first, symbol) = named.next()?;
@@ -31,7 +31,7 @@ pub(super) fn first_symbol(value: &[u8]) -> Result<Option<String>, String> {
     Ok(None)
 }
 
-/// Whether an exporter made the symbol up for one tensor: tf2onnx (`unk__7`), PyTorch (`Gemmy_dim_0`,
+/// Returns true if an exporter made the symbol up for one tensor: tf2onnx (`unk__7`), PyTorch (`Gemmy_dim_0`,
 /// `x_dynamic_axes_1`), Paddle (`p2o.DynamicDimension.0`), shape inference of ONNX Runtime (`unk_3`).
 fn is_numbered(symbol: &str) -> bool {
     let stem = symbol.trim_end_matches(|c: char| c.is_ascii_digit());

@@ -1,6 +1,6 @@
 //! Reads the graph of an ONNX file: operators, attributes and constants, with the graphs inside it (the branches of
 //! `If`, the bodies of `Loop` and `Scan`), for a backend that runs or checks graphs itself. Called when a model is
-//! loaded; takes no more memory than the file. Graphs may be nested `GRAPHS_DEEP_MAX` deep.
+//! loaded; takes at most the memory of the file. Graphs may be nested `GRAPHS_DEEP_MAX` deep.
 
 use std::collections::BTreeMap;
 

@@ -18,14 +18,14 @@ pub enum GraphEngine {
     Openvino,
 }
 
-/// What is known of a graph before it runs.
+/// Knowledge of a graph before it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GraphTrust {
     /// The first operator that trusts values of a request, and what it does not survive.
     pub trusting: Option<(String, &'static str)>,
-    /// Whether it has an operator that may crash on an axis of size 0.
+    /// True if it has an operator that may crash on an axis of size 0.
     pub is_doubtful: bool,
-    /// Whether integers of a request reach a size, an axis, or a division.
+    /// True if integers of a request reach a size, an axis, or a division.
     pub has_sizes: bool,
 }
 
@@ -155,7 +155,8 @@ impl<'a> Origins<'a> {
         self.integers.remove(name);
     }
 
-    /// Whether the outputs of an operator depend on values, and whether they are integers of any value.
+    /// Returns two flags: true if the outputs of an operator depend on values, and true if they are integers of any
+    /// value.
     fn of_outputs(&self, node: &OnnxNode, values: bool, integers: bool) -> (bool, bool) {
         let integer_at = |index: usize| node.input(index).is_some_and(|name| self.integers.contains(name));
         match node.operator.as_str() {
@@ -178,7 +179,7 @@ impl<'a> Origins<'a> {
     }
 }
 
-/// Whether an operator of [`TRUSTING`] gets something from a request that it does not survive.
+/// Returns true if an operator of [`TRUSTING`] gets something from a request that it does not survive.
 fn trusts(node: &OnnxNode, graph: &OnnxGraph, origins: &Origins<'_>) -> bool {
     let value_at = |index: usize| node.input(index).is_some_and(|name| origins.values.contains(name));
     let integer_at = |index: usize| node.input(index).is_some_and(|name| origins.integers.contains(name));
@@ -194,7 +195,8 @@ fn trusts(node: &OnnxNode, graph: &OnnxGraph, origins: &Origins<'_>) -> bool {
     }
 }
 
-/// Whether integers of any value reach an input that is a size, an axis, an index that is computed with, or a divisor.
+/// Returns true if integers of any value reach an input that is a size, an axis, an index that is computed with, or a
+/// divisor.
 fn reads_sizes(node: &OnnxNode, origins: &Origins<'_>) -> bool {
     let indices: &[usize] = match node.operator.as_str() {
         "BitShift" | "CumSum" | "ReverseSequence" | "ScatterElements" | "ScatterND" | "Split" | "SplitToSequence"

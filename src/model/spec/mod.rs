@@ -41,7 +41,7 @@ pub struct ModelSpec {
     pub backend: String,
     /// `max_batch_size`: 0 if the model has no batch axis.
     pub rows_max: u32,
-    /// Whether `rows_max` follows from open first dimensions in the model's file, and nobody stated it.
+    /// True if `rows_max` follows from open first dimensions in the model's file, and is not stated.
     pub is_batch_axis_derived: bool,
     /// Inputs in the order of the configuration.
     pub inputs: Vec<TensorSpec>,

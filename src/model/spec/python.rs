@@ -1,4 +1,4 @@
-//! What a configuration says of a Python model besides its tensors: the file to import, and how its processes are made.
+//! Settings of a Python model besides its tensors: the file to import, and the start of its processes.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct PythonModel {
     /// The file to import, below the version's directory; for a Python-based backend, in the backend's own directory.
     pub file: String,
-    /// Whether the backend is Python-based: its code is `file` in its directory beneath `--backend-directory`, and the
+    /// True if the backend is Python-based: its code is `file` in its directory beneath `--backend-directory`, and the
     /// model has data alone.
     pub is_backend: bool,
     /// `EXECUTION_ENV_PATH`, as written: an archive or a directory with the interpreter; `$$TRITON_MODEL_DIRECTORY` is
@@ -23,7 +23,7 @@ pub const PYTORCH_MODULE: &str = "deuteron_pytorch.py";
 pub const CAFFE2_MODULE: &str = "deuteron_caffe2.py";
 
 impl PythonModel {
-    /// Whether its file is one of the server's own, and not on the disk.
+    /// Returns true if its file is one of the server's own, and not on the disk.
     pub fn is_own(&self) -> bool {
         self.is_backend && [CAFFE2_MODULE, PYTORCH_MODULE].contains(&self.file.as_str())
     }

@@ -1,5 +1,5 @@
-//! Decodes the `data` of an input: a JSON array, nested or flat, to the bytes of a tensor. Allocates memory for no
-//! more elements than the text can contain.
+//! Decodes the `data` of an input: a JSON array, nested or flat, to the bytes of a tensor. Allocates memory for at most
+//! the elements that the text can contain.
 
 use bytemuck::Pod;
 use bytes::Bytes;

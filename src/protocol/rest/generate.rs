@@ -29,7 +29,7 @@ const NESTED: &str = "parameters";
 /// Members that are no inputs and may be `null`, which counts as absent. (Of the client's own parameters it is refused.)
 const OPTIONAL: [&str; 5] = ["id", "non_finite_output", "sequence_end", "sequence_id", "sequence_start"];
 
-/// What the members of a request say.
+/// The members of a request.
 struct GenerateFields<'d> {
     spec: &'d ModelSpec,
     id: &'d str,

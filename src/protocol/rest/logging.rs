@@ -8,8 +8,8 @@ use crate::protocol::rest::misspelt;
 use crate::wire::json::{Document, JsonValue, writer};
 use crate::wire::message::Reply;
 
-/// What the body of `POST /v2/logging` asks for. As in Triton, unknown keys and nulls ask for nothing; one that is near to
-/// a known one is a mistake.
+/// The update that the body of `POST /v2/logging` asks for. As in Triton, unknown keys and nulls ask for nothing; one
+/// that is near to a known one is a mistake.
 ///
 /// # Errors
 ///

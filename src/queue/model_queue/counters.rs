@@ -25,7 +25,8 @@ impl QueueCounters {
         Self { releases: Default::default(), batches, row_costs: RowCostCells::default(), ahead }
     }
 
-    /// An instance has so many requests that were sent ahead. Most have none, always: then the line is only read.
+    /// Sets the count of an instance's requests that were sent ahead. Most instances have none, always: then the cache
+    /// line is only read.
     pub(super) fn set_ahead(&self, instance_index: usize, count: usize) {
         if let Some(ahead) = self.ahead.get(instance_index).filter(|ahead| ahead.load(Ordering::Relaxed) != count) {
             ahead.store(count, Ordering::Relaxed);

@@ -208,7 +208,7 @@ fn instance_beside(model_queue: &Arc<ModelQueue>, ways: &'static [bool]) -> loom
     })
 }
 
-/// Where batches wait until so many of them run at once.
+/// A barrier for batches until `missing` of them run at once.
 struct Meeting {
     missing: Mutex<usize>,
     is_complete: loom::sync::Condvar,

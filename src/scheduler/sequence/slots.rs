@@ -60,8 +60,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
     }
 
-    /// Updates what a sequence waits for. In a slot: its next request is offered to the instance, or, if there is none,
-    /// its idle timer starts. In the backlog: its timer for a slot.
+    /// Updates the wait of a sequence. In a slot: its next request is offered to the instance, or, without one, its
+    /// idle timer starts. In the backlog: its timer for a slot.
     pub(super) fn attend(&mut self, run: usize, now: Instant) {
         let Some(held) = self.runs.get_mut(run) else { return };
         let SequencePlace::Slot { instance, slot } = held.place else { return self.set_alarm(run) };

@@ -1,6 +1,6 @@
 //! Finds the end of a head or trailer section as its bytes arrive. Called by `connection::http1`. Scans each byte once,
-//! however small the pieces, so that a slow sender costs no more than a fast one; refuses a bad byte at once. Bounded
-//! by a size and a number of lines.
+//! however small the pieces, so that a slow sender costs the same as a fast one; refuses a bad byte at once. Bounded by
+//! a size and a number of lines.
 
 use crate::limits::HEAD_FIELDS_MAX;
 use crate::wire::http1::HttpRefusal;

@@ -9,7 +9,7 @@ const STRING: i64 = 8;
 /// `elem_type` of FP16.
 const HALF: i64 = 10;
 
-/// What runs a graph.
+/// The engines that run a graph.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Runs {
     /// Both engines.
@@ -18,11 +18,11 @@ pub enum Runs {
     OnOnnxruntime,
 }
 
-/// A graph, what is known of its first axis, and what its requests look like.
+/// A graph, the facts about its first axis, and the form of its requests.
 pub struct Graph {
     /// Its name.
     pub name: &'static str,
-    /// Whether the answer to a row depends on the other rows of its batch.
+    /// True if the answer to a row depends on the other rows of its batch.
     pub mixes: bool,
     /// The engines that run it.
     pub runs: Runs,
@@ -47,7 +47,7 @@ fn graph(name: &'static str, mixes: bool, onnx: Onnx) -> Graph {
     Graph { name, mixes, runs: Runs::Both, file: onnx.into_bytes(), inputs: vec![("x", "FP32", vec![4])] }
 }
 
-/// From `x` [N, 4] to `y` [N, 4], in FP32.
+/// A graph from `x` [N, 4] to `y` [N, 4], in FP32.
 fn plain(name: &'static str, mixes: bool, body: impl FnOnce(Onnx) -> Onnx) -> Graph {
     graph(name, mixes, body(Onnx::default()).input("x", FLOAT, &[-1, 4]).output("y", FLOAT, &[-1, 4]))
 }
@@ -480,7 +480,7 @@ fn row_wise_of_images() -> Vec<Graph> {
         image(
             "image-of-some-size",
             [1, -1, -1],
-            // Smaller images have no place for the kernel.
+            // Smaller images do not fit the kernel.
             Onnx::default().matrix("w", &[1, 1, 20, 20]).node("Conv", &["x", "w"], &["maps"], &[]).node(
                 "GlobalMaxPool",
                 &["maps"],

@@ -8,7 +8,7 @@ use crate::support::folder::Folder;
 use crate::support::python::Environment;
 use crate::support::skipped::is_asked_for;
 
-/// Makes models with the framework, has the server serve them with the library of this environment, and compares.
+/// Makes models with the framework, serves them with the library of this environment, and compares.
 fn hold(environment: &Environment, script: &str, openvino: Option<&Environment>) {
     let folder = Folder::new(script);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/frameworks").join(script);

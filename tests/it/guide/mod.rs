@@ -1,5 +1,5 @@
-//! The guide (`docs/guide`): every command on its pages is run, each page from top to bottom as a person would type it, and
-//! what comes is what the page shows.
+//! The guide (`docs/guide`): every command on its pages is run, each page from top to bottom as a person would type it,
+//! and the output is as the page shows it.
 //!
 //! A page is played in a network of its own, where the ports that it names are free and nothing else can be reached, and in
 //! a folder that has `examples` and `deploy`. A line `deuteron serve …` runs until the next one, or the end of the page,
@@ -18,7 +18,8 @@ use crate::support::folder::Folder;
 use crate::support::python::Environment;
 use crate::support::skipped::skip_unless_ci;
 
-/// Pages that are made from the source, and one about stores, which a plain build has not: `tests/stores` tries what it says.
+/// Pages that are made from the source, and one about stores, which a plain build has not: `tests/stores` tries its
+/// steps.
 const WITHOUT_STEPS: [&str; 3] = ["flags.md", "metrics.md", "model-stores.md"];
 
 /// Seconds that a page may take on a busy machine.
@@ -92,7 +93,7 @@ fn every_link_leads_somewhere() {
     }
 }
 
-/// What links name headings by: small letters, digits and hyphens.
+/// Names of headings, as links use them: small letters, digits and hyphens.
 fn headings(page: &str) -> BTreeSet<String> {
     let titles = page.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
     let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
@@ -105,7 +106,7 @@ fn links(text: &str) -> Vec<String> {
     behind.filter_map(|rest| rest.split_once(')')).map(|(link, _)| link.to_owned()).collect()
 }
 
-/// Plays a page, and compares what comes with what it shows.
+/// Plays a page, and compares its output with the page.
 fn play(name: &str) {
     let Some(python) = Environment::shared() else { return };
     if !can_have_a_network() {
@@ -121,7 +122,7 @@ fn play(name: &str) {
     fs::write(&script, stage.script(&steps)).unwrap();
     let mut command = in_a_network_of_its_own();
     command.args(["timeout", "--kill-after=5", PAGE_SECONDS_MAX, "bash"]).arg(&script);
-    // A test of the whole program: what was set for the tests is not for the people of the guide.
+    // A test of the whole program: variables that are set for tests are not set for readers of the guide.
     command.env("PATH", stage.path()).env_remove("CI").env_remove("RUST_TEST_THREADS");
     let output = command.stdin(Stdio::null()).output().expect("unshare starts");
     let script_text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -131,7 +132,7 @@ fn play(name: &str) {
     assert!(output.status.success(), "docs/guide/{name}: {} {script_text}", output.status);
 }
 
-/// The first of the programs that only developers of such a client have, and this machine does not.
+/// The first missing program of those that only developers of such a client have.
 fn missing_program(steps: &[Step]) -> Option<&'static str> {
     let has = |program: &str| {
         let paths = std::env::var_os("PATH").unwrap_or_default();
@@ -148,7 +149,7 @@ fn missing_program(steps: &[Step]) -> Option<&'static str> {
 fn in_a_network_of_its_own() -> Command {
     let mut command = Command::new("unshare");
     command.arg("--net");
-    // Who is not root may be so within a network of its own.
+    // A user without root is root within a network of its own.
     if !fs::metadata("/proc/self").is_ok_and(|folder| folder.uid() == 0) {
         command.arg("--map-root-user");
     }
@@ -161,7 +162,7 @@ fn can_have_a_network() -> bool {
     tried.is_ok_and(|output| output.status.success())
 }
 
-/// The folders of one page: where it is played, what is on its path, and what came of its steps.
+/// The folders of one page: its working directory, its `PATH`, and the output of its steps.
 struct Stage {
     folder: Folder,
     path: String,
@@ -201,7 +202,7 @@ impl Stage {
         self.folder.path().join("out")
     }
 
-    /// One script of bash for all steps. What each prints comes into a file of its number.
+    /// One script of bash for all steps. The output of each goes to a file of its number.
     fn script(&self, steps: &[Step]) -> String {
         let work = self.folder.path().join("work");
         let mut script = SCRIPT_HEAD.replace("@OUT@", &self.out().display().to_string());
@@ -227,7 +228,7 @@ impl Stage {
         script + "\nstop\n"
     }
 
-    /// Compares what a step printed with what the page shows of it.
+    /// Compares the output of a step with the page.
     fn check(&self, index: usize, step: &Step, place: &str) {
         let text = |name: &str| fs::read(self.out().join(name)).ok();
         let Some(got) = text(&index.to_string()) else {
@@ -242,7 +243,7 @@ impl Stage {
         if expected.is_empty() {
             return;
         }
-        // More may come into a log behind what the page shows of it.
+        // Further lines may come into a log behind those that the page shows.
         if matches!(step, Step::Command { text, .. } if is_server(text)) {
             expected.push("…".to_owned());
         }
@@ -251,12 +252,12 @@ impl Stage {
     }
 }
 
-/// Whether a command goes on until it is ended.
+/// Returns true if a command goes on until it is ended.
 fn is_server(command: &str) -> bool {
     command.contains("deuteron serve ") && !command.contains("--help")
 }
 
-/// A step that ends by itself. Where the page shows what it prints, its status is its own.
+/// A step that ends by itself. If the page shows its output, its status is its own.
 fn run(text: &str, may_fail: bool) -> String {
     let end = if may_fail { "true" } else { "came_to_nothing $?" };
     format!("{{ {text}\n}} >\"$out/$step\" 2>&1 </dev/null || {end}\n")
@@ -289,7 +290,7 @@ serve() {
 trap 'kill $(jobs -p) 2>/dev/null' EXIT
 "#;
 
-/// What installs on a person's machine: here it is looked whether there is such a thing.
+/// Commands that install on a person's machine: here a check that such a package exists replaces them.
 const STAND_INS: [(&str, &str); 3] = [
     (
         "pip",

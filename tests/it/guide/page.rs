@@ -1,4 +1,4 @@
-//! A page of the guide as steps: what its blocks ask for, and what they say comes of it. Pure.
+//! A page of the guide as steps: its blocks, and the output that they show. Pure.
 //!
 //! In a block `console` a line that begins with `$ ` is a command, and the lines below it are its output. A block `python`
 //! is a program, and a block `text` right behind it its output. A block below `<!-- file: PATH -->` is that file. All other
@@ -23,7 +23,7 @@ impl Step {
         }
     }
 
-    /// What is expected of it; nothing where the page shows no output.
+    /// Its expected output; empty if the page shows no output.
     pub fn output(&self) -> &[String] {
         match self {
             Self::Command { output, .. } | Self::Program { output, .. } => output,
@@ -64,7 +64,7 @@ pub fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// The commands of a block `console`. Lines before the first are no output of anything, and are passed over.
+/// The commands of a block `console`. Lines before the first are ignored.
 fn commands(block: &Block<'_>, steps: &mut Vec<Step>) {
     let mut goes_on = false;
     for (index, text) in block.lines.iter().enumerate() {
@@ -109,8 +109,8 @@ fn blocks(page: &str) -> Vec<Block<'_>> {
     blocks
 }
 
-/// Whether lines are as expected: `…` stands for any text in a line, and alone for any number of lines. The white space at
-/// ends of lines does not count.
+/// Returns true if lines are as expected: `…` stands for any text in a line, and alone for any number of lines. The
+/// white space at ends of lines does not count.
 pub fn is_as_expected(expected: &[String], lines: &[&str]) -> bool {
     let Some((first, rest)) = expected.split_first() else { return lines.is_empty() };
     if first.trim() == "…" {

@@ -1,6 +1,6 @@
-//! What the kernels make of a GPU's memory: bytes that must move over the time they take, beside a copy by the driver,
-//! and beside `torch.topk` where Python has PyTorch. Inputs take turns, so that none is in the cache. And how much of a
-//! copy is hidden behind kernels of another stream.
+//! Memory bandwidth of the kernels: bytes that must move over the time they take, beside a copy by the driver, and
+//! beside `torch.topk` if Python has PyTorch. Inputs take turns, so that the cache holds no input. And the part of a
+//! copy that is hidden behind kernels of another stream.
 
 use std::process::Command;
 
@@ -58,7 +58,7 @@ pub fn print(device: &Device, scale: &Scale) {
     bench.overlap(input);
 }
 
-/// A device, and how much is asked of it.
+/// A device, and the amount of work on it.
 struct Bench<'a> {
     device: &'a Device,
     scale: &'a Scale,
@@ -90,7 +90,7 @@ impl Bench<'_> {
         const REQUESTS: usize = 256;
         const REQUEST_SIZE: usize = 4096;
         let turns = (self.scale.size / 2 / (REQUESTS * REQUEST_SIZE)).max(1);
-        // Requests lie apart, as their bodies do.
+        // Requests lie apart, as their bodies do in the server.
         let plans: Vec<(LaunchPlan, DevicePointer)> = (0..turns.min(self.scale.runs))
             .map(|turn| {
                 let part = |request: usize| CopyPart {
@@ -145,11 +145,11 @@ impl Bench<'_> {
         let context = self.device.context();
         let size = self.scale.size / 8;
         let pinned = context.alloc_pinned(size).expect("the host has memory");
-        // SAFETY: so many bytes were just taken, and no stream knows them.
+        // SAFETY: `size` bytes were just taken, and no stream knows them.
         unsafe { pinned.write_bytes(0, size) };
         let copies = Side::new(context);
         let kernels = Side::new(context);
-        // Within the cache: nothing to share but the multiprocessors, which copies do not use.
+        // Within the cache: the kernels need only the multiprocessors, which copies do not use.
         let count = if self.scale.is_software { 1 << 10 } else { 1 << 20 };
         let plan = activation_plan(count, Activation::Gelu, Datatype::Fp32).expect("it is planned");
         let behind = memory + size as u64;
@@ -189,7 +189,7 @@ impl Bench<'_> {
         unsafe { context.free_pinned(pinned) };
     }
 
-    /// Microseconds of `torch.topk` for each selection; none where there is no PyTorch that sees the GPU.
+    /// Microseconds of `torch.topk` for each selection; empty without a PyTorch that sees the GPU.
     fn torch(&self, selections: &[(usize, usize, usize)]) -> Vec<f64> {
         let Scale { size, runs, repetitions, is_software, .. } = *self.scale;
         let shapes: Vec<String> = selections.iter().map(|shape| format!("{shape:?}")).collect();

@@ -1,4 +1,4 @@
-//! What the executor adds to a batch of one row, beside the same copies, products and kernels enqueued by hand.
+//! Overhead of the GPU executor for a batch of one row, beside the same copies, products and kernels enqueued by hand.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ fn by_hand(gpus: &Gpus, device: u32, plan: &GpuPlan, rounds: usize) -> Times {
     let alloc = |size: usize| context.alloc(size).expect("there is memory");
     let (input, output, scratch) = (alloc(ROW_SIZE), alloc(OUTPUT_SIZE), alloc(sizes.scratch.max(256)));
     let [staged, results] = [ROW_SIZE, OUTPUT_SIZE].map(|size| context.alloc_pinned(size).expect("there is memory"));
-    // SAFETY: so many bytes were just taken, and no stream knows them.
+    // SAFETY: `ROW_SIZE` bytes were just taken, and no stream knows them.
     unsafe { staged.write_bytes(0, ROW_SIZE) };
     let times = Times::of(rounds, || {
         // SAFETY: the memory is pinned, of that size, and not touched before the event was passed.
@@ -115,7 +115,7 @@ fn by_hand(gpus: &Gpus, device: u32, plan: &GpuPlan, rounds: usize) -> Times {
     [input, output, scratch].into_iter().for_each(|pointer| context.free(pointer));
     // SAFETY: the last copy was waited for.
     [staged, results].into_iter().for_each(|pointer| unsafe { context.free_pinned(pointer) });
-    // SAFETY: both were made here, and are used no more.
+    // SAFETY: both were made here, and are no longer used.
     unsafe {
         context.end_event(event);
         context.end_stream(stream);
@@ -147,7 +147,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Takes answers, which must be some.
+/// Takes the answers, all of which must be outputs.
 struct Dropped;
 
 impl AnswerSink for Dropped {

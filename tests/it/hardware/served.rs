@@ -39,7 +39,7 @@ pub fn print(scale: &Scale) {
     println!("{}", server.log().lines().filter(|line| line.contains("GPU")).collect::<Vec<_>>().join("\n"));
 }
 
-/// What the load generator says of so many requests in flight.
+/// The load generator's figures with `in_flight` requests in flight.
 fn measured(server: &Server, model: &str, in_flight: usize, interval_ms: usize) -> serde_json::Value {
     let output = Command::new(env!("CARGO_BIN_EXE_deuteron"))
         .args(["bench", "-m", model, "--binary", "--max-trials=3", "--format=json"])

@@ -4,11 +4,11 @@ use crate::support::onnx::builder::{self, FLOAT, INT32, INT64, Onnx};
 
 pub use builder::{BOOL, UINT8};
 
-/// One model and what it takes.
+/// One model and its inputs.
 pub struct Case {
     /// The name of the model.
     pub name: String,
-    /// What a request brings.
+    /// The inputs of a request.
     pub inputs: Vec<Input>,
     /// Its configuration, without a backend.
     pub config: String,

@@ -16,7 +16,7 @@ impl Table {
         self.0.push(Case { clause, name: name.into(), request: request.into(), want: want.to_owned() });
     }
 
-    /// Cases of one clause, each a name, a request and what is wanted.
+    /// Cases of one clause, each a name, a request and the expected outcome.
     fn rows(&mut self, clause: &'static str, rows: &[(&str, String, &str)]) {
         for (name, request, want) in rows {
             self.add(clause, *name, request.clone(), want);
@@ -68,7 +68,7 @@ fn chunked(text: &str) -> String {
     post("Transfer-Encoding: chunked\r\n", &body)
 }
 
-/// The body in two chunks, with what follows the last one.
+/// The body in two chunks, with `last` behind the last one.
 fn in_chunks(last: &str) -> String {
     chunked(&format!("14\r\n@1\r\n{:x}\r\n@2\r\n{last}", BODY.len() - 20))
 }

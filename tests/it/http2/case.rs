@@ -1,4 +1,4 @@
-//! A case of the suite: what a client sends, and what a server must be seen to do.
+//! A case of the suite: the bytes of a client, and the required behaviour of a server.
 
 use super::frame::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, field, frame,
@@ -12,7 +12,7 @@ pub const SIZE: u32 = 6;
 pub const REFUSED: u32 = 7;
 pub const COMPRESSION: u32 = 9;
 
-/// What a server must be seen to do.
+/// Required behaviour of a server.
 #[derive(Clone)]
 pub enum Want {
     /// To end the connection with one of these codes.
@@ -22,7 +22,7 @@ pub enum Want {
     Stream(u32, &'static [u32]),
     /// To answer these streams and live on.
     Answers(Vec<u32>),
-    /// What the function says.
+    /// The check that the function makes.
     Check(fn(&Seen) -> Result<(), String>),
 }
 
@@ -31,26 +31,26 @@ pub enum Want {
 pub struct Case {
     /// The clause of the RFC.
     pub clause: &'static str,
-    /// What is tried, as words.
+    /// The subject of the case, in words.
     pub name: String,
-    /// What is sent before the server's settings are awaited: the preface follows before it.
+    /// Bytes sent before the server's settings are awaited: the preface precedes them.
     pub opening: Vec<u8>,
-    /// What is sent then, one part after the other; between two a PING comes and goes.
+    /// Bytes sent then, one part after the other, with a PING and its answer between two.
     pub parts: Vec<Vec<u8>>,
     pub want: Want,
 }
 
-/// What was seen.
+/// Observations of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// The frames, each with the part that it came after.
     pub frames: Vec<(usize, Frame)>,
-    /// Whether the connection ended.
+    /// True if the connection ended.
     pub is_closed: bool,
 }
 
 impl Seen {
-    /// The code of GOAWAY, where one came that is no announcement.
+    /// The code of GOAWAY, except for an announcement.
     pub fn goaway(&self) -> Option<u32> {
         self.frames.iter().rev().find(|(_, frame)| frame.kind == GOAWAY).map(|(_, frame)| number(&frame.payload[4..]))
     }
@@ -70,7 +70,7 @@ impl Seen {
         has_head && self.of(stream).any(is_whole)
     }
 
-    /// Bytes of content that came of a stream after a part.
+    /// Bytes of content received on a stream after a part.
     pub fn content(&self, stream: u32, part: usize) -> usize {
         let of_part = self.of(stream).filter(|(at, frame)| *at == part && frame.kind == DATA);
         of_part.map(|(_, frame)| frame.payload.len()).sum()
@@ -80,7 +80,7 @@ impl Seen {
         self.frames.iter().map(|(_, frame)| frame).find(|frame| frame.kind == SETTINGS && frame.flags & ACK == 0)
     }
 
-    /// The blocks of the answers, in order.
+    /// The field blocks of the answers, in order.
     pub fn blocks(&self) -> Vec<Vec<u8>> {
         let mut blocks: Vec<Vec<u8>> = Vec::new();
         for (_, frame) in &self.frames {
@@ -103,7 +103,7 @@ fn number(payload: &[u8]) -> u32 {
 }
 
 impl Want {
-    /// Whether what was seen is what is due. Where a connection is to end, the strict want its GOAWAY,
+    /// Compares observed and required behaviour. If a connection must end, the strict check also wants its GOAWAY,
     /// which RFC 9113 §5.4.1 asks for and does not demand.
     pub fn judge(&self, seen: &Seen, is_strict: bool) -> Result<(), String> {
         let ended = |codes: &[u32]| match seen.goaway() {

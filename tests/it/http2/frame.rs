@@ -1,4 +1,4 @@
-//! Frames as bytes, written here and not by the code under test.
+//! Frames as bytes, written here independently of the code under test.
 
 /// A frame that was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
-//! Our connection and the `h2` crate's client, joined by two pipes in memory. Bytes decide what both do: what is
-//! asked, how small the windows are, how the pipes are cut, what is given up. Whatever they decide, every call that
-//! is not given up gets its own answer, whole, and after a drain both sides end without a fault. Used by a test and by
-//! a fuzz target.
+//! Our connection and the `h2` crate's client, joined by two pipes in memory. Bytes decide the behaviour of both: the
+//! requests, the size of the windows, the cuts of the pipes, the cancelled calls. In every case a call that is not
+//! cancelled gets its own answer, whole, and after a drain both sides end without a fault. Used by a test and by a fuzz
+//! target.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -29,7 +29,7 @@ const CALLS_MAX: usize = 20;
 const MESSAGE_SIZE_MAX: usize = 90_000;
 /// Bytes that wait in the client's pipe at most.
 const PIPE_SIZE: usize = 64 * 1024;
-/// Rounds after which whatever has not ended never will.
+/// Rounds after which a call that has not ended never will.
 const ROUNDS_MAX: usize = 200_000;
 
 /// Runs one connection as the input decides.
@@ -57,7 +57,7 @@ pub fn exchange(input: &[u8]) {
     assert!(server.connection.is_finished(), "the connection has seen its end");
 }
 
-/// Moves whole pieces until something holds.
+/// Moves whole pieces until the condition holds.
 fn settle(client: &mut Client, server: &mut Server, is_over: impl Fn(&Client) -> bool, what: &str) {
     let mut idle_rounds = 0;
     for _ in 0..ROUNDS_MAX {
@@ -78,7 +78,7 @@ fn settle(client: &mut Client, server: &mut Server, is_over: impl Fn(&Client) ->
     panic!("{what}");
 }
 
-/// The bytes that decide.
+/// The bytes that decide on everything.
 struct Choices<'a> {
     rest: &'a [u8],
 }
@@ -144,7 +144,7 @@ impl BodyBuffer for Plain {
 
 struct Server {
     connection: Http2Connection<Plain, ()>,
-    /// Bytes of the preface that are still to come: whoever reads the socket takes them.
+    /// Bytes of the preface that are still to come: the reader of the socket takes them.
     preface_left: usize,
     now: Instant,
 }
@@ -157,7 +157,7 @@ impl Server {
             connection_window_size: 65_535 + choices.size(70_000) as u32,
             client_resets_max: 1_000,
             control_frames_max: 1_000_000,
-            // The clock here jumps to whatever is due.
+            // The clock here jumps to the next timer.
             keep_alive: KeepAlivePolicy { time: None, ..KeepAlivePolicy::default() },
             ..Http2Settings::default()
         };
@@ -168,7 +168,7 @@ impl Server {
         }
     }
 
-    /// Reads so many bytes.
+    /// Reads `size` bytes.
     fn take(&mut self, pipe: &RefCell<Pipe>, size: usize) {
         let mut pipe = pipe.borrow_mut();
         let mut left = size.min(pipe.outgoing.len());
@@ -191,7 +191,7 @@ impl Server {
         }
     }
 
-    /// Writes so many bytes.
+    /// Writes `size` bytes.
     fn give(&mut self, pipe: &RefCell<Pipe>, size: usize) {
         let mut left = size;
         loop {
@@ -209,14 +209,15 @@ impl Server {
         self.handle_events();
     }
 
-    /// Lets the time pass until something is due. What a client sends behind an answer is waited for a little while.
+    /// Lets the time pass until a timer is due. Bytes that a client sends behind an answer are awaited for a short
+    /// time.
     fn wait(&mut self) {
         self.now = self.connection.poll_timeout().map_or(self.now, |at| at.max(self.now));
         self.connection.handle_timeout(self.now);
         self.handle_events();
     }
 
-    /// What comes is sent back.
+    /// Sends back the received bytes.
     fn handle_events(&mut self) {
         let (connection, now) = (&mut self.connection, self.now);
         while let Some(event) = connection.poll_event(now) {
@@ -255,7 +256,7 @@ fn framed(message: Bytes) -> [Bytes; 2] {
     [Bytes::from([&[0], &size[..]].concat()), message]
 }
 
-/// What is asked.
+/// The kind of request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ask {
     /// A plain message and its body.
@@ -299,7 +300,7 @@ impl Call {
         assert!(self.got == self.want, "{} bytes came, {} were asked for", self.got.len(), self.want.len());
     }
 
-    /// Hands so much of the body to the client.
+    /// Hands `size` bytes of the body to the client.
     fn send(&mut self, size: usize) {
         let Some(stream) = &mut self.stream else { return };
         let part = self.unsent.split_to(size.min(self.unsent.len()));
@@ -315,7 +316,7 @@ impl Call {
         let mut context = Context::from_waker(Waker::noop());
         if let Some(head) = &mut self.head {
             let Poll::Ready(reply) = Pin::new(head).poll(&mut context) else { return };
-            // More streams than there may be, before the client knew or while others were being reset: not looked at.
+            // Above the bound on streams, before the client knew it or while others were being reset: not processed.
             if reply.as_ref().is_err_and(|error| error.reason() == Some(h2::Reason::REFUSED_STREAM)) {
                 self.is_given_up = true;
                 return;
@@ -437,7 +438,7 @@ impl Client {
     fn give_up(&mut self, choices: &mut Choices<'_>) {
         let Some(call) = self.pick(choices).filter(|call| !call.has_ended()) else { return };
         call.is_given_up = true;
-        // Dropping all that belongs to a stream resets it.
+        // Dropping all handles of a stream resets it.
         (call.stream, call.head, call.body) = (None, None, None);
     }
 
@@ -473,7 +474,7 @@ struct Pipe {
     has_ended: bool,
     /// Bytes that were written either way.
     moved: usize,
-    /// What the server has read.
+    /// Frames that the server has read.
     seen: SeenFrames,
 }
 

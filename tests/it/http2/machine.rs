@@ -17,7 +17,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// One that gets its input in pieces of at most so many bytes.
+    /// A machine that gets its input in pieces of at most `piece_size` bytes.
     pub fn new(piece_size: usize) -> Self {
         Self { connection: Http2Connection::new(Http2Settings::default(), Instant::ZERO), piece_size }
     }

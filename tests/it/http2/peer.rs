@@ -1,5 +1,4 @@
-//! How a case is tried, and a server at an address to try it on. It needs nothing of the crate: `tests/trials` tries the
-//! cases on any server.
+//! Runs a case, on a server at an address. It needs nothing of the crate: `tests/trials` tries the cases on any server.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,14 +9,14 @@ use super::frame::{ACK, PREFACE, SETTINGS, frame, parse, ping, settings};
 
 /// A server as the suite sees it.
 pub trait Peer {
-    /// Sends it bytes; false where it has gone.
+    /// Sends it bytes. Returns false if it has closed.
     fn send(&mut self, bytes: &[u8]) -> bool;
 
-    /// What it sent meanwhile; `None` when it has closed.
+    /// Bytes that it sent meanwhile; `None` when it has closed.
     fn receive(&mut self) -> Option<Vec<u8>>;
 }
 
-/// How long a server may take to answer.
+/// Time limit for an answer of a server.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Tries a case on a new connection.
@@ -69,7 +68,7 @@ impl Session<'_> {
         }
     }
 
-    /// For what is to be seen not to come.
+    /// Waits for events that should not come.
     fn wait_a_little(&mut self, part: usize) {
         let start = Now::now();
         while !self.seen.is_closed && self.may_wait(start, 20) {
@@ -79,12 +78,12 @@ impl Session<'_> {
         }
     }
 
-    /// The state machine answers at once, and is not waited for.
+    /// Returns true if there is time to wait. The state machine answers at once, without a wait.
     fn may_wait(&self, start: Now, part: u32) -> bool {
         self.patience == Duration::ZERO || start.elapsed() < self.patience / part
     }
 
-    /// False where nothing more can come.
+    /// Returns false if nothing more can come.
     fn look(&mut self, part: usize) -> bool {
         match self.peer.receive() {
             None => self.seen.is_closed = true,

@@ -1,34 +1,34 @@
-//! The grid that kernels are run over, emulated or on a GPU: shapes, datatypes, ties, numbers that are none; what the CPU
-//! twins make of it; and the comparison. Outputs are poisoned, so that what a kernel leaves out shows, and what it reads
-//! must come back unchanged.
+//! The grid that kernels are run over, emulated or on a GPU: shapes, datatypes, ties, NaN; the answers of the CPU
+//! twins; and the comparison. Outputs are poisoned, so that bytes that a kernel does not write show. Inputs must come
+//! back unchanged.
 
 use deuteron::backend::kernel::{BufferRole, LaunchPlan};
 
-/// Launches, the memory that they work on, and what it holds afterwards.
+/// Launches, the memory that they work on, and its expected contents afterwards.
 pub struct Case {
     pub label: String,
     pub plan: LaunchPlan,
     pub buffers: Vec<Buffer>,
 }
 
-/// A buffer before and after.
+/// A buffer with its contents before and after.
 pub struct Buffer {
     pub role: BufferRole,
     pub before: Vec<u8>,
     pub after: After,
 }
 
-/// What a buffer holds in the end.
+/// Expected contents of a buffer at the end.
 pub enum After {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// Elements of a float format: equal, or none both, or closer than the part of the larger or of 1 that is given.
+    /// Elements of a float format: equal, or both NaN, or closer than this part of the larger one or of 1.
     Floats(Float, Vec<f32>, f32),
     /// Anything.
     Scratch,
 }
 
-/// How the elements of a buffer are read.
+/// Format of a buffer's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Float {
     Fp16,
@@ -39,7 +39,7 @@ pub enum Float {
 pub const POISON: u8 = 0xa5;
 
 impl Case {
-    /// A case without buffers, but for its scratch.
+    /// A case without buffers except its scratch.
     pub fn new(label: String, plan: LaunchPlan) -> Self {
         let mut case = Self { label, plan, buffers: Vec::new() };
         if case.plan.scratch_size > 0 {
@@ -49,13 +49,13 @@ impl Case {
         case
     }
 
-    /// Adds what is read.
+    /// Adds a buffer that is read.
     pub fn reads(mut self, role: BufferRole, contents: Vec<u8>) -> Self {
         self.buffers.push(Buffer { role, after: After::Bytes(contents.clone()), before: contents });
         self
     }
 
-    /// Adds what is written.
+    /// Adds a buffer that is written.
     pub fn writes(mut self, role: BufferRole, after: After) -> Self {
         let size = match &after {
             After::Bytes(bytes) => bytes.len(),
@@ -66,7 +66,7 @@ impl Case {
         self
     }
 
-    /// Where what came out is not what the twin says.
+    /// Panics if the results differ from the twin's.
     pub fn check(&self, got: &[Vec<u8>]) {
         assert_eq!(got.len(), self.buffers.len(), "{}", self.label);
         for (buffer, got) in self.buffers.iter().zip(got) {
@@ -118,7 +118,7 @@ impl Float {
         }
     }
 
-    /// Half of what lies between two values of this format near 1.
+    /// Half of the distance between two values of this format near 1.
     pub fn rounding(self) -> f32 {
         match self {
             Self::Fp16 => 1.0 / 2048.0,
@@ -132,7 +132,7 @@ impl Float {
         assert_eq!(got.len(), want.len());
         let at = got.iter().zip(want).position(|(got, want)| {
             let is_same = got == want || got.is_nan() && want.is_nan();
-            // Written so that what is no number is no match.
+            // Written so that NaN is not a match.
             let is_near = (got - want).abs() <= tolerance * want.abs().max(1.0);
             !is_same && !is_near
         })?;
@@ -160,7 +160,7 @@ impl Random {
         (0..size.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(size).collect()
     }
 
-    /// Values of a bell's shape around 0, and now and then one that is special.
+    /// Values of a normal distribution around 0, with a few special ones.
     pub fn values(&mut self, count: usize) -> Vec<f32> {
         const SPECIAL: [f32; 8] =
             [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MIN_POSITIVE, 1e30, -1e30];

@@ -1,5 +1,5 @@
-//! The CUDA compiler of PyPI, in a virtual environment of the test's own: what it makes of `kernels/*.cu` is what is in
-//! the repository, and `ptxas` makes machine code of that.
+//! The CUDA compiler of PyPI, in a virtual environment of the test's own: its PTX of `kernels/*.cu` is that of the
+//! repository, and `ptxas` assembles it.
 //!
 //! After a change of a kernel: `UPDATE_EXPECT=1 cargo test --test it kernels::the_ptx` writes the PTX anew.
 
@@ -22,12 +22,12 @@ pub struct Compiler {
 const VERSION: &str = ".version 7.0";
 
 impl Compiler {
-    /// `None` where Python makes no environment.
+    /// `None` if Python cannot make an environment.
     pub fn create() -> Option<Self> {
         let home = Environment::shared()?.packages().join("nvidia/cu13");
         for bin in ["bin", "nvvm/bin"].map(|name| home.join(name)) {
             for program in fs::read_dir(bin).expect("the packages bring programs") {
-                // Wheels do not keep that a program may run.
+                // Wheels drop the flag that a program may run.
                 let path = program.expect("the folder is ours").path();
                 fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("the file is ours");
             }
@@ -35,7 +35,7 @@ impl Compiler {
         Some(Self { home })
     }
 
-    /// Holds the types and the numbers of the software GPU's driver to `cuda.h`.
+    /// Compares the types and the numbers of the software GPU's driver with `cuda.h`.
     pub fn check_software_gpu(&self) {
         let mut command = Command::new("g++");
         command.args(["-std=c++17", "-fsyntax-only", "-DWITH_CUDA_H", "-I"]).arg(self.home.join("include"));
@@ -45,7 +45,7 @@ impl Compiler {
         }
     }
 
-    /// Compiles the source, and holds the PTX of the repository to what comes out.
+    /// Compiles the source, and compares the result with the PTX of the repository.
     pub fn check_ptx(&self, module: KernelModule) {
         let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.ptx", module.name()));
         let output = Command::new(self.home.join("bin/nvcc"))
@@ -66,8 +66,8 @@ impl Compiler {
         }
     }
 
-    /// Makes machine code of the repository's PTX, and prints what each kernel needs of a multiprocessor: none may put
-    /// registers into memory.
+    /// Assembles the repository's PTX, and prints each kernel's use of a multiprocessor: no kernel may spill registers
+    /// into memory.
     pub fn check_assembly(&self, module: KernelModule, architecture: &str) {
         let output = Command::new(self.home.join("bin/ptxas"))
             .args(["-v", "-arch", architecture, "-o", "/dev/null"])
@@ -87,7 +87,7 @@ impl Compiler {
     }
 }
 
-/// The names of a kernel's parameters in the source, where a macro may have put its name together.
+/// The names of a kernel's parameters in the source, whose name a macro may have composed.
 pub fn parameter_names(module: KernelModule, entry: &str) -> Vec<String> {
     let text = fs::read_to_string(source(module)).expect("the source is in the repository").replace('\\', " ");
     // `topk_warp_32(` is written `topk_warp_##BITS(`.
@@ -113,7 +113,7 @@ fn source(module: KernelModule) -> PathBuf {
     folder("kernels").join(format!("{}.cu", module.name()))
 }
 
-/// What a program that succeeded said.
+/// The output of a program, which must have succeeded.
 fn told(output: Output) -> String {
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();

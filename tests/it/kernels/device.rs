@@ -21,12 +21,12 @@ pub struct Device {
     functions: Vec<(&'static str, GpuFunction)>,
 }
 
-/// Marked bytes before and behind each buffer; the first multiple of what allocations are aligned to.
+/// Marked bytes before and behind each buffer; the smallest multiple of the alignment of allocations.
 const MARGIN: usize = 256;
 const MARK: u8 = 0xee;
 
 impl Device {
-    /// The first one; says why there is none.
+    /// The first device; an error without any.
     pub fn open() -> Result<Self, String> {
         let driver = cuda::find()?;
         let device = driver.devices().first().ok_or("there is no device")?.index;
@@ -89,12 +89,12 @@ impl Device {
         self.context.record(end, self.stream).expect("the stream takes an event");
         self.wait(end);
         let elapsed = self.context.elapsed(begin, end).expect("both events passed");
-        // SAFETY: both were made here, and are used no more.
+        // SAFETY: both were made here, and are no longer used.
         [begin, end].into_iter().for_each(|event| unsafe { self.context.end_event(event) });
         elapsed
     }
 
-    /// Runs a case and holds it to what the twin says.
+    /// Runs a case and compares it with the twin.
     pub fn check(&self, case: &Case) {
         let mark = [MARK; MARGIN];
         let held = |bytes: &[u8]| [&mark, bytes, &mark].concat();
@@ -155,7 +155,7 @@ impl Device {
             let copied = unsafe { self.context.copy_out(self.stream, from, pinned.as_ptr(), size) };
             copied.expect("the device gives bytes");
         });
-        // SAFETY: the copy filled so many bytes of it, and is over.
+        // SAFETY: the copy filled `size` bytes of it, and is over.
         let bytes = unsafe { std::slice::from_raw_parts(pinned.as_ptr(), size) }.to_vec();
         // SAFETY: it came from this context, and the only copy was waited for.
         unsafe { self.context.free_pinned(pinned) };

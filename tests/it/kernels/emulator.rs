@@ -18,8 +18,8 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Starts it. `None` where there is no compiler: the test then passes over, with a message. In CI (`CI=true`) that
-    /// is a failure.
+    /// Starts it. `None` without a compiler: the test is then skipped, with a message. In CI (`CI=true`) that is a
+    /// failure.
     pub fn start() -> Option<Self> {
         static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
         let program = PROGRAM.get_or_init(compiled).as_ref()?;
@@ -33,11 +33,11 @@ impl Emulator {
         Some(Self { child, input, output })
     }
 
-    /// Runs a case and holds it to what the twin says.
+    /// Runs a case and compares it with the twin.
     pub fn check(&mut self, case: &Case, seed: u64) {
         match self.run(case, seed) {
             Ok(got) => case.check(&got),
-            // What it said is on standard error.
+            // The emulator's message is on standard error.
             Err(error) => panic!("{}: the emulator ended: {error}, {:?}", case.label, self.child.wait()),
         }
     }
@@ -99,7 +99,7 @@ fn compiled() -> Option<PathBuf> {
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

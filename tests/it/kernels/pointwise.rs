@@ -7,8 +7,8 @@ use deuteron::backend::kernel::pointwise::{
 
 use super::case::{After, Case, Float, Random};
 
-/// Beside the rounding to the format: a GPU's exponential and the twin's differ by some units of the last place, and so
-/// do sums in another order.
+/// Tolerance beside the rounding to the format: a GPU's exponential and the twin's differ by some units of the last
+/// place, and so do sums in another order.
 const TOLERANCE: f32 = 2e-6;
 
 fn after(float: Float, values: Vec<f32>) -> After {
@@ -42,7 +42,7 @@ fn binary_case(float: Float, binary: Binary, random: &mut Random) -> Case {
 
 fn softmax_case(float: Float, rows: u32, columns: u32, random: &mut Random) -> Case {
     let mut numbers = random.values((rows * columns) as usize);
-    // Special values make a row no number, or all of it 0: most rows have none.
+    // Special values make a row NaN, or all of it 0, so most rows have none of them.
     let is_plain = |number: &f32| number.abs() < 100.0;
     for (row, numbers) in numbers.chunks_mut(columns as usize).enumerate() {
         numbers.iter_mut().filter(|number| row % 3 != 1 && !is_plain(number)).for_each(|number| *number = 0.5);

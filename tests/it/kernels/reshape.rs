@@ -7,7 +7,7 @@ use deuteron::backend::kernel::reshape::{
 
 use super::case::{After, Case, POISON, Random};
 
-/// Parts that lie behind one another in both buffers, each on a multiple of `alignment` and a little further.
+/// Parts one behind the other in both buffers, each at a multiple of `alignment` plus a little.
 fn copy_case(label: &str, sizes: &[usize], alignment: usize, shift: usize, random: &mut Random) -> Case {
     let (mut parts, mut source, mut target) = (Vec::new(), shift, 0);
     for size in sizes {
@@ -24,7 +24,7 @@ fn copy_case(label: &str, sizes: &[usize], alignment: usize, shift: usize, rando
         .writes(BufferRole::Output, After::Bytes(output))
 }
 
-/// How a part of a batch lies in both buffers.
+/// Layout of a part of a batch in both buffers.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     /// The front of a larger shape.
@@ -64,7 +64,7 @@ fn box_case(way: Way, shapes: &[&[u32]], large: &[u32], folds: bool) -> Case {
         };
         parts.push(part);
         source += read * ELEMENT_SIZE;
-        // Something between parts stays as it was.
+        // The element between two parts must stay unchanged.
         target += (written + 1) * ELEMENT_SIZE;
     }
     let rank = shapes[0].len();

@@ -27,26 +27,26 @@ macro_rules! with_number {
     };
 }
 
-/// How the values of a row lie.
+/// Kind of values in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// Any bits: of floats all kinds of what is no number, subnormal numbers, both infinities.
+    /// Any bits: of floats all kinds of NaN, subnormal numbers, both infinities.
     Bits,
-    /// As a classifier's: a bell.
+    /// As a classifier's: a normal distribution.
     Usual,
     /// Few different values, the special ones among them: ties everywhere.
     Ties,
     /// All the same.
     Equal,
-    /// Each larger than the one before, as far as the datatype can tell: the worst order.
+    /// Each larger than the one before, as far as the datatype shows it: the worst order.
     Rising,
     /// The best one first.
     Falling,
-    /// All no number; of integers all the least.
+    /// All NaN; for integers, all the least.
     Least,
-    /// The best ones in a lane's own places.
+    /// The best ones at the positions of one lane.
     Striped,
-    /// The best ones where segments, and what a block reads at a time, begin and end.
+    /// The best ones at the edges of segments, and of the parts that a block reads at a time.
     Edges,
 }
 
@@ -198,14 +198,14 @@ pub fn cases() -> impl Iterator<Item = Case> {
                     case(request(index, true), values, multiprocessors, &mut random)
                 })
                 .collect();
-            // As for `argmax`.
+            // The form that `argmax` uses.
             cases.push(case(request(TopKIndex::I64, false), Values::Ties, multiprocessors, &mut random));
             cases
         },
     )
 }
 
-/// The largest row there is, few times: by one block, and by many.
+/// The largest row, a few times: by one block, and by many.
 pub fn large() -> Vec<Case> {
     let mut random = Random(12);
     let shape = |datatype, count| TopK {

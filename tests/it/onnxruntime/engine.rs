@@ -1,5 +1,5 @@
 //! The backend called directly, without a server around it: datatypes at the boundary, memory, and
-//! what happens to a batch of which a part is wrong.
+//! a batch of which a part is wrong.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -43,7 +43,7 @@ fn load(engine: &Onnxruntime, config: &str, file: &[u8]) -> Result<Box<dyn Loade
     std::fs::write(folder.path().join("model.onnx"), file).unwrap();
     let spec = spec(config);
     let model = engine.load(&spec, folder.path());
-    // Instances read the file again; it must stay until then.
+    // Instances read the file again; the folder must stay until then.
     model.inspect(|_| std::mem::forget(folder))
 }
 
@@ -57,7 +57,7 @@ impl AnswerSink for Kept {
     fn wake(&self) {}
 }
 
-/// Runs one batch, on an instance of its own, and returns what each request got.
+/// Runs one batch, on an instance of its own, and returns the answer to each request.
 fn run(model: &dyn LoadedModel, requests: Vec<(Vec<Tensor>, u32)>) -> Vec<Result<Vec<Tensor>, Error>> {
     let (sender, receiver): (_, Receiver<(Ticket, Answer)>) = channel();
     let sink: Arc<dyn AnswerSink> = Arc::new(Kept(sender));
@@ -132,7 +132,7 @@ fn every_datatype_goes_through_alone_and_in_a_batch_byte_for_byte() {
     for (datatype, onnx) in ONNX {
         let model = load(engine, &pair(datatype), &identity(onnx)).unwrap();
         let rows = |count: i64, first: u8| match datatype {
-            // Any bytes, a zero and what is not UTF-8 among them.
+            // Any bytes, among them a zero and invalid UTF-8.
             Datatype::Bytes => {
                 let all: [&[u8]; 4] = [b"a\0b", b"", b"\xff\xfe", &[first; 300]];
                 let part: Vec<_> = all.iter().copied().cycle().take(2 * count as usize).collect();

@@ -1,4 +1,4 @@
-//! What a server answered, as lines of text: what is compared is what is recorded and what a person reads.
+//! A server's answer as lines of text: the same text is compared, recorded and read by a person.
 //!
 //! HTTP: `STATUS CONTENT-TYPE`, then the body on one line; with `Inference-Header-Content-Length`, the JSON part on one
 //! line and `binary SIZE: BYTES` on the next. gRPC: `OK` and the dump of the message, or `CODE: text`; of a stream,
@@ -41,13 +41,13 @@ impl<'a> Client<'a> {
                 text
             }
         };
-        // Which of two idle instances takes a batch is chance.
+        // Either of two idle instances may take a batch.
         let text = text.replace(&self.repository, "REPOSITORY").replace("_0_1', message", "_0_0', message");
         without_module_lines(&text)
     }
 }
 
-/// The text without where the module `triton_python_backend_utils` is, and at which of its lines an exception arose.
+/// The text without the path of the module `triton_python_backend_utils`, and without its line number in an exception.
 fn without_module_lines(text: &str) -> String {
     const MODULE: &str = "triton_python_backend_utils.py(";
     let mut parts = text.split(MODULE);

@@ -9,7 +9,7 @@ use crate::support::{
 /// The method of [`Ask::Stream`].
 pub const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
-/// What is sent.
+/// The request of a case.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Ask {
     /// These bytes to the gRPC port, as the message of one unary call.
@@ -50,9 +50,9 @@ impl Ask {
 /// One row of the table.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Case {
-    /// `group: what it is`, unlike every other.
+    /// `group: subject`, unlike every other.
     pub name: String,
-    /// What is sent.
+    /// Its request.
     pub ask: Ask,
 }
 

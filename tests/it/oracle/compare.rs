@@ -7,31 +7,31 @@ use crate::oracle::case::Case;
 pub struct Difference {
     /// The decision, in a sentence.
     pub decision: &'static str,
-    /// Which answers it is about.
+    /// The answers that it is about.
     pub on: On,
-    /// What they become.
+    /// The answer that they become.
     pub becomes: Becomes,
 }
 
-/// Which of Triton's answers a difference is about.
+/// The selection of Triton's answers.
 #[derive(Clone, Copy)]
 pub enum On {
-    /// Those of these cases, each of which must be there and must change.
+    /// The answers to these cases, each of which must exist and must change.
     Cases(&'static [&'static str]),
-    /// All that the function names; at least one must change.
+    /// All answers that the function selects; at least one must change.
     Every(fn(&Case, &str) -> bool),
 }
 
-/// What Triton's answer becomes.
+/// The change of Triton's answer.
 #[derive(Clone, Copy)]
 pub enum Becomes {
     /// This answer.
     Answer(&'static str),
-    /// What the function says to the case.
+    /// The function's answer to the case.
     Asked(fn(&Case) -> String),
-    /// The same with this text instead of that, everywhere.
+    /// The same with every occurrence of the first text replaced by the second.
     Replaced(&'static str, &'static str),
-    /// What the function makes of it.
+    /// The function's rewriting of it.
     Rewritten(fn(&str) -> String),
 }
 
@@ -49,15 +49,15 @@ impl Becomes {
 /// One case with both answers.
 #[derive(Clone, Copy)]
 pub struct Pair<'a> {
-    /// What was sent.
+    /// The request.
     pub case: &'a Case,
-    /// What Triton answered.
+    /// Triton's answer.
     pub triton: &'a str,
-    /// What Deuteron answered.
+    /// Deuteron's answer.
     pub deuteron: &'a str,
 }
 
-/// Everything that is not as it should be; empty when all is well.
+/// All complaints; empty if all is well.
 pub fn compare(pairs: &[Pair<'_>], differences: &[Difference]) -> Vec<String> {
     let mut used = vec![false; differences.len()];
     let mut complaints: Vec<String> = pairs.iter().filter_map(|pair| judge(pair, differences, &mut used)).collect();
@@ -70,14 +70,14 @@ pub fn compare(pairs: &[Pair<'_>], differences: &[Difference]) -> Vec<String> {
     complaints
 }
 
-/// What Deuteron must answer where Triton answers so.
+/// The answer that Deuteron must give if Triton gives this one.
 pub fn decided(case: &Case, triton: &str, differences: &[Difference]) -> String {
     differences.iter().fold(triton.to_owned(), |answer, difference| {
         if is_about(difference, case, &answer) { difference.becomes.apply(case, &answer) } else { answer }
     })
 }
 
-/// Holds one answer to what Triton's becomes by the table.
+/// Compares one answer with Triton's, changed by the table.
 fn judge(pair: &Pair<'_>, differences: &[Difference], used: &mut [bool]) -> Option<String> {
     let mut want = pair.triton.to_owned();
     let mut decisions = Vec::new();
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::oracle::case::Ask;
 
-    /// What `compare` says of one case named `one`, in the first words of each complaint.
+    /// The complaints of `compare` about one case named `one`, each in its first words.
     fn complaints(triton: &str, deuteron: &str, differences: &[Difference]) -> Vec<String> {
         let case = Case { name: "one".to_owned(), ask: Ask::Http(Vec::new()) };
         compare(&[Pair { case: &case, triton, deuteron }], differences)

@@ -1,14 +1,14 @@
-//! Where Deuteron means to answer otherwise than tritonserver 2.51: one row per decision.
+//! Intended differences between Deuteron and tritonserver 2.51: one row per decision.
 //!
-//! A row says which answers of Triton it is about and what they become; the result is what Deuteron must answer, to
-//! the byte. A difference that is not in this table fails, and so does a row that no answer needs any more.
+//! A row says which answers of Triton it is about and the answer that they become, which Deuteron must give to the
+//! byte. A difference that is not in this table fails, and so does a row that no answer needs.
 
 use crate::oracle::{
     compare::{Becomes, Difference, On},
     refusal, rewrite,
 };
 
-/// The table. Rows apply from the first to the last, each to what the one before has made.
+/// The table. Rows apply from the first to the last, each to the result of the one before.
 pub const DIFFERENCES: &[Difference] = &[
     Difference {
         decision: "a client's mistake in the JSON is 400, as the protocol says; Triton says 500",
@@ -479,7 +479,7 @@ pub const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-/// Whether an answer tells of a model what only the Python backend of the oracle makes of it.
+/// Returns true if an answer shows a property of a model that only the Python backend of the oracle gives it.
 fn is_of_python(answer: &str) -> bool {
     answer.contains(":\"python\"") || answer.contains(": \"python\"")
 }

@@ -104,7 +104,7 @@ fn triton_answers_each_suite_as_recorded_and_deuteron_as_decided() {
     }
 }
 
-/// What Triton answers; where that is not as it was recorded, what another one answers. Seen once, on a busy machine:
+/// Triton's answers; if they differ from the recording, the answers of a second run. Seen once, on a busy machine:
 /// tritonserver ran an iterative sequence once more than it was asked to, under the id of one that had just ended.
 fn ask_again(suite: Option<&str>, ask: impl Fn() -> Option<Vec<Entry>>) -> Option<Vec<Entry>> {
     let live = ask()?;
@@ -112,7 +112,7 @@ fn ask_again(suite: Option<&str>, ask: impl Fn() -> Option<Vec<Entry>>) -> Optio
     if is_new || changes(suite, &live).is_empty() { Some(live) } else { ask() }
 }
 
-/// Where the live answers are not those of the recording.
+/// Differences between the live answers and the recording.
 fn changes(suite: Option<&str>, live: &[Entry]) -> Vec<String> {
     let recorded = recording::read(suite);
     let mut changes = Vec::new();

@@ -1,5 +1,5 @@
-//! The differential test's parts: the table of cases, what both servers answered as text, the table of intended
-//! differences, and the recording of what Triton said.
+//! The differential test's parts: the table of cases, both servers' answers as text, the table of intended differences,
+//! and the recording of Triton's answers.
 //!
 //! Used by `recorded` (Deuteron against the recording, everywhere) and by [`live`] (both servers, where `DEUTERON_TESTS` asks for it).
 #![allow(dead_code, reason = "the live test and the recorded one each use a part of it")]

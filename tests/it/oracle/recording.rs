@@ -1,4 +1,4 @@
-//! The recording: what tritonserver 2.51 answered to each case, as a text file that is read by people and by tests.
+//! The recording: the answers of tritonserver 2.51 to each case, as a text file for people and for tests.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 
@@ -9,9 +9,9 @@ use crate::oracle::case::Case;
 pub struct Entry {
     /// The case's name.
     pub name: String,
-    /// What was sent, as text.
+    /// The request, as text.
     pub ask: String,
-    /// What Triton answered, as text.
+    /// Triton's answer, as text.
     pub answer: String,
 }
 
@@ -69,7 +69,7 @@ fn path(suite: Option<&str>) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests/oracle", &name].iter().collect()
 }
 
-/// What a test says when the cases have changed since the recording; nothing when they are the same.
+/// A test's complaints if the cases have changed since the recording; empty if they are the same.
 pub fn check(cases: &[Case], entries: &[Entry]) -> Vec<String> {
     let mut complaints = Vec::new();
     if cases.len() != entries.len() {

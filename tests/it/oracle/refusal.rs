@@ -1,8 +1,8 @@
-//! What Deuteron says where it refuses and Triton does not, in the words of the case: a number, a header.
+//! Deuteron's refusals where Triton does not refuse, in the words of the case: a number, a header.
 
 use crate::oracle::case::{Ask, Case};
 
-/// The refusal of a request whose first element is no value of its datatype.
+/// The refusal of a request whose first element is invalid for its datatype.
 pub fn number(case: &Case) -> String {
     let text = case.ask.text();
     let datatype = between(&text, "\"datatype\":\"", &['"']);
@@ -16,7 +16,7 @@ pub fn number(case: &Case) -> String {
     error(400, &format!("Unable to parse 'data': element 0 of input 'INPUT0' is {element}, which is {fault}"))
 }
 
-/// The refusal of a request whose `Inference-Header-Content-Length` is no number, or too large a one.
+/// The refusal of a request whose `Inference-Header-Content-Length` is not a number, or too large.
 pub fn header_length(case: &Case) -> String {
     let text = format!("{}\n", case.ask.text());
     let length = between(&text, "Inference-Header-Content-Length:", &['\n']).trim();

@@ -1,4 +1,4 @@
-//! How Triton's answers are rewritten where a decision is about the text of values, not about single answers.
+//! Rewrites of Triton's answers for decisions about the text of values, rather than about single answers.
 
 use crate::support::escape::escape;
 
@@ -19,7 +19,7 @@ pub fn shortest_floats(answer: &str) -> String {
     rewritten
 }
 
-/// Where the next list of floats begins, and whether they are FP32.
+/// Position of the next list of floats, and whether they are FP32.
 fn next_float_data(text: &str) -> Option<(bool, usize)> {
     let (datatype, place) = ["\"datatype\":\"FP32\"", "\"datatype\":\"FP64\""]
         .iter()
@@ -27,7 +27,7 @@ fn next_float_data(text: &str) -> Option<(bool, usize)> {
         .min_by_key(|(_, place)| *place)?;
     let object = text.get(place..)?;
     let data = object.find("\"data\":[")? + "\"data\":[".len();
-    // An output whose data is binary has no list: the list found is then another output's.
+    // An output with binary data has no list: the next list is then another output's.
     match object.find('}') {
         Some(end) if end < data => {
             let next = next_float_data(object.get(end..)?)?;
@@ -57,7 +57,7 @@ fn as_triton_lays_out(text: &str) -> String {
     let all = format!("{whole}{fraction}");
     let leading = all.len() - all.trim_start_matches('0').len();
     let digits = all.trim_start_matches('0');
-    // The place of the decimal point among the digits.
+    // The position of the decimal point among the digits.
     let point =
         i32::try_from(whole.len()).expect("a short text") + exponent - i32::try_from(leading).expect("the same");
     let trimmed = digits.trim_end_matches('0');
@@ -77,7 +77,7 @@ fn as_triton_lays_out(text: &str) -> String {
     }
 }
 
-/// An answer with doubles as they were sent, where Triton's reader misses them by their last digit.
+/// An answer with doubles as they were sent; Triton's reader gets their last digit wrong.
 pub fn exact_doubles(answer: &str) -> String {
     const DOUBLES: &[(&str, &str)] = &[
         ("9.999999999999999e-31", "1e-30"),
@@ -87,7 +87,7 @@ pub fn exact_doubles(answer: &str) -> String {
     replaced(answer, DOUBLES)
 }
 
-/// What an answer says of the built-in identity, where the oracle has a model in Python.
+/// An answer about the built-in identity, from one about the oracle's model in Python.
 pub fn as_identity(answer: &str) -> String {
     const WORDS: &[(&str, &str)] = &[
         (":\"python\"", ":\"identity\""),
@@ -98,8 +98,8 @@ pub fn as_identity(answer: &str) -> String {
     replaced(answer, WORDS)
 }
 
-/// What an answer says of an ONNX model, where the oracle has one in Python; Triton's ONNX backend, too, has two
-/// instances on a CPU where the configuration names no number.
+/// An answer about an ONNX model, from one about the oracle's model in Python. Triton's ONNX backend, too, has two
+/// instances on a CPU if the configuration names no number.
 pub fn as_onnx(answer: &str) -> String {
     const WORDS: &[(&str, &str)] = &[
         ("\"platform\":\"python\"", "\"platform\":\"onnxruntime_onnx\""),
@@ -123,7 +123,7 @@ pub fn as_onnx(answer: &str) -> String {
     replaced(answer, WORDS)
 }
 
-/// What an answer shows of a configuration, with where the model runs: whatever sleeps on a worker, all else inline.
+/// A configuration in an answer, with its placement: a model that sleeps runs on a worker, all others inline.
 pub fn with_placement(answer: &str) -> String {
     let is_slow = answer.contains("\"execute_delay_ms\"");
     let (placement, comma) = if is_slow { ("worker", ",") } else { ("inline", "") };
@@ -167,7 +167,7 @@ pub fn shortest_binary_classes(answer: &str) -> String {
 /// Escaped texts with their lengths, the texts shortened; and the bytes they take.
 fn shortest_raw(raw: &str) -> Option<(String, usize)> {
     let (mut short, mut size) = (String::new(), 0);
-    // Every text stands behind four bytes of length, of which the last three are zero.
+    // Four bytes of length precede every text; the last three of them are zero.
     for text in raw.split("\\x00\\x00\\x00").skip(1) {
         let text = text.rsplit_once("\\x").map_or(text, |(text, _)| text);
         let text = shortest_class(text).unwrap_or_else(|| text.to_owned());
@@ -179,7 +179,7 @@ fn shortest_raw(raw: &str) -> Option<(String, usize)> {
     Some((short, size))
 }
 
-/// `None` for what is no classification text of a float.
+/// `None` for a text that is not a classification of a float.
 fn shortest_class(text: &str) -> Option<String> {
     let (value, rest) = text.split_once(':')?;
     let (_, decimals) = value.split_once('.')?;

@@ -18,13 +18,13 @@ use crate::support::{
     server::Server,
 };
 
-/// How long a batch runs; what arrives meanwhile waits.
+/// Run time of a batch, in milliseconds; requests that arrive meanwhile wait.
 const RUN_MS: u64 = 200;
 /// Answers this close to each other are of one batch.
 const TOGETHER_MAX: Duration = Duration::from_millis(20);
-/// How often a script is played at most.
+/// Most times that a script is played.
 const PLAYS_MAX: usize = 3;
-/// From when all threads are there to the first arrival.
+/// Time from the start of all threads to the first arrival.
 const LEAD: Duration = Duration::from_millis(30);
 
 /// One script.
@@ -34,10 +34,10 @@ pub struct Script {
     pub name: &'static str,
     /// The largest batch.
     pub rows_max: u32,
-    /// How its `config.pbtxt` goes on.
+    /// The rest of its `config.pbtxt`.
     pub config: &'static str,
-    /// Separated by commas: milliseconds, a letter, and of `rows=`, `columns=`, `priority=` and `timeout_us=` what is
-    /// not as usual.
+    /// Separated by commas: milliseconds, a letter, and those of `rows=`, `columns=`, `priority=` and `timeout_us=`
+    /// that differ from the default.
     pub arrivals: &'static str,
 }
 
@@ -51,7 +51,7 @@ struct Arrival {
     parameters: Value,
 }
 
-/// What became of a request, and when.
+/// Outcome of a request, and its time.
 type Outcome = (Arrival, Instant, Response);
 
 impl Script {
@@ -76,10 +76,10 @@ impl Script {
         }
     }
 
-    /// Plays it and tells what happened. Where the answers do not tell the batches that the server counted, the
-    /// machine was too busy to tell them apart, and it is played again.
+    /// Plays it and returns the timeline. If the answers do not show the batches that the server counted, the machine
+    /// was too busy to tell them apart, and it is played again.
     pub fn play(&self, server: &Server) -> String {
-        // The first run of a model is none to measure.
+        // The first run of a model is not measured.
         let warm = Arrival { at: Duration::ZERO, name: "", rows: 1, columns: 1, parameters: json!({}) };
         let status = ask(server, self.name, &warm, Instant::now()).2.status;
         assert_eq!(status, 200, "{}", self.name);
@@ -111,7 +111,7 @@ impl Script {
         self.arrivals.split(", ").map(Arrival::parse).collect()
     }
 
-    /// The batches that ran so far: how many of each size.
+    /// The batches that ran so far: the count of each size.
     fn sizes(&self, server: &Server) -> Vec<(u64, u64)> {
         let path = format!("/v2/models/{}/stats", self.name);
         let answer = http::get(server.http(), &path).expect("the server answers");
@@ -169,7 +169,7 @@ impl Arrival {
     }
 }
 
-/// Sends a request when its time has come, on a connection that was made before.
+/// Sends a request at its time, on an existing connection.
 fn ask(server: &Server, model: &str, arrival: &Arrival, start: Instant) -> Outcome {
     let Arrival { rows, columns, parameters, .. } = arrival;
     let body = json!({

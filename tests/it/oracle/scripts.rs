@@ -106,7 +106,7 @@ pub const SCRIPTS: &[Script] = &[
     },
 ];
 
-/// Where Deuteron means to batch otherwise.
+/// Intended differences in batching.
 pub const DIFFERENCES: &[Difference] = &[Difference {
     decision: "a batch is formed when an instance is idle, so it has the largest preferred size that waits; where no \
                queue policy forbids it, Triton closes the next two while the instance is busy, each at the first \

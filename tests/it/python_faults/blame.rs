@@ -1,5 +1,5 @@
-//! What is blamed on whom: a step of an ensemble that answers with another datatype than it declares, and what waits for a
-//! process that is busy.
+//! Attribution of faults: a step of an ensemble that answers with another datatype than it declares, and requests that
+//! wait for a busy process.
 
 use super::{Deed, PythonServer, write};
 use crate::support::folder::Folder;

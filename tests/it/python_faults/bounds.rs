@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const MIB: usize = 1024 * 1024;
 const MORE_TENSORS: &str = "input { name: 'X' data_type: TYPE_UINT8 dims: -1 optional: true }
     output { name: 'Y' data_type: TYPE_UINT8 dims: -1 }";
-/// Sums up what came.
+/// Sums up the input.
 const SUM: &str =
     "x = pb_utils.get_input_tensor_by_name(request, 'X').as_numpy(); result = (x.size, int(x.sum(dtype=np.int64)))";
 
@@ -88,10 +88,10 @@ fn a_model_that_keeps_its_inputs_gets_errors_once_the_memory_is_full_and_never_h
         }
     };
     println!("{kept} of {} bytes were kept; then {status} {text}", x.len());
-    // All regions together: 1, 2, 4 and 8 MiB.
+    // All regions together have 1 + 2 + 4 + 8 MiB.
     assert!((7..=15).contains(&kept), "{kept}");
     assert!(text.contains("--python-memory-bytes-max"), "{text}");
-    // Small requests still find room, and what was kept is what it was.
+    // Small requests still find room, and the kept tensors are unchanged.
     let check = "result = all((x == 9).all() for x in model.kept)";
     assert_eq!(run(&served, check, &[1]).unwrap().0, "True");
     assert!(run(&served, keep, &x).is_err());
@@ -105,7 +105,7 @@ fn a_model_that_keeps_its_inputs_gets_errors_once_the_memory_is_full_and_never_h
 #[test]
 fn calls_of_other_models_beyond_what_an_instance_may_have_in_flight_are_refused_at_once() {
     let Some(served) = PythonServer::start(&[Deed::named("caller"), Deed::named("target")], &[]) else { return };
-    // The first keeps the target busy until all were made.
+    // The first call keeps the target busy until all were made.
     let code = "import asyncio
 def call(code):
     tensor = pb_utils.Tensor('CODE', np.array([code], dtype=object))

@@ -1,14 +1,14 @@
-//! Model code that spoils what its process and the server share: the sockets and the memory. The batch fails, the
-//! process is replaced, and nobody else notices.
+//! Model code that corrupts the sockets and the memory shared by its process and the server. The batch fails, the
+//! process is replaced, and other models notice nothing.
 
 use std::time::{Duration, Instant};
 
 use crate::python_faults::{Deed, PythonServer, is_alive, kill, unhealthy, until};
 
-/// How long a fault may go unnoticed, on a busy machine. The code would run for a minute.
+/// Time limit for noticing a fault, on a busy machine. The code would run for a minute.
 const NOTICED: Duration = Duration::from_secs(5);
 const START_MAX: Duration = Duration::from_secs(10);
-/// `execute_timeout_ms` of the model: it ends what cannot be told from a long batch.
+/// `execute_timeout_ms` of the model: it ends a fault that looks like a long batch.
 const TIMEOUT: Duration = Duration::from_millis(2_500);
 
 fn deeds() -> [Deed<'static>; 2] {
@@ -16,7 +16,7 @@ fn deeds() -> [Deed<'static>; 2] {
     [Deed { config, ..Deed::named("m") }, Deed::named("other")]
 }
 
-/// Runs each piece of code, which must fail at once and cost nobody else anything.
+/// Runs each piece of code, which must fail at once and cost no other model anything.
 fn check_fatal(served: &mut PythonServer, codes: &[&str]) {
     let other = served.pid("other");
     for code in codes {
@@ -99,7 +99,7 @@ fn random_bytes_on_the_sockets_never_reach_the_server_itself() {
     let Some(mut served) = PythonServer::start(&deeds(), &[]) else { return };
     let other = served.pid("other");
     for seed in 0..6 {
-        // A plausible size and kind, then noise: what looks like the start of a long message is ended by its time.
+        // A plausible size and kind, then noise: the timeout ends a fault that looks like the start of a long message.
         let code = format!(
             "import random\nrandom.seed({seed})\n\
              for fd in sockets():\n    body = random.randbytes(random.randrange(1, 200))\n    \
@@ -128,7 +128,7 @@ fn what_a_model_writes_into_the_shared_memory_reaches_its_own_answers_only() {
         assert_eq!(served.well("m", &fill), "2");
         assert_eq!(served.well("m", "result = 3"), "3");
     }
-    // Neither can be made smaller beneath the server, nor larger.
+    // Neither region can be shrunk or enlarged beneath the server.
     let resize = "import re\nrefused = 0\n\
         for line in open('/proc/self/maps'):\n    \
             if 'memfd' in line:\n        \
@@ -142,11 +142,11 @@ fn what_a_model_writes_into_the_shared_memory_reaches_its_own_answers_only() {
             while True:\n        \
                 for one in maps:\n            one[0:4096] = os.urandom(4096)\n\
         model.spoiler = threading.Thread(target=spoil, daemon=True)\nmodel.spoiler.start()\n";
-    // Now and then this very answer is spoiled, and the process is replaced by one that spoils nothing.
+    // Sometimes this very answer is corrupted; the next process corrupts nothing.
     let spoils = (0..20).any(|_| served.run("m", &format!("{maps}{reader}")).is_ok());
     assert!(spoils, "{}", served.server.log());
     for _ in 0..100 {
-        // Whatever it answers: somebody writes into the code that it is to run.
+        // Any answer is right: another thread overwrites the code that it is to run.
         let _ = served.run("m", "result = 'x' * 3000");
     }
     assert_eq!((served.pid("other"), served.server.is_running()), (other, true));
@@ -159,7 +159,8 @@ fn what_a_model_writes_into_the_shared_memory_reaches_its_own_answers_only() {
 #[test]
 fn the_end_is_noticed_though_a_child_keeps_the_sockets() {
     let Some(served) = PythonServer::start(&deeds(), &[]) else { return };
-    // Past Python's own fork, which would close them; one in the group of its parent, one in a session of its own.
+    // Without Python's own fork, which would close them; one child in the group of its parent, one in a session of its
+    // own.
     for (fork, is_killed) in [("fork() == 0", true), ("fork() == 0 and libc.setsid() > 0", false)] {
         let file = served.folder.path().join(format!("child{is_killed}"));
         let code = format!(

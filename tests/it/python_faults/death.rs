@@ -14,29 +14,29 @@ use crate::support::metrics::metric;
 use crate::support::over::Over;
 use serde_json::json;
 
-/// How soon the clients of a process that has ended are told: at once, which is milliseconds, but for a busy machine.
+/// Time limit for the answer to clients of an ended process: milliseconds, or longer on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(3);
 /// A start of a process, on a busy machine.
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// Code that runs until its process ends, and writes the id of that into a file first.
+/// Code that writes the id of its process into a file, then runs until that ends.
 fn for_ever(mark: &Path) -> String {
     format!("print(os.getpid(), file=open('{}', 'w'), flush=True); time.sleep(60)", mark.display())
 }
 
-/// Waits for such code to run, and returns the id of its process.
+/// Waits until such code runs, and returns the id of its process.
 fn wait_running(mark: &Path) -> u32 {
     let id = || std::fs::read_to_string(mark).ok()?.trim().parse().ok();
     until("it runs", START_MAX, || id().is_some());
     id().unwrap()
 }
 
-/// A request on a thread of its own: its outcome, and when that came.
+/// Sends a request on a thread of its own. Returns its outcome, and the instant of it.
 fn spawn(server: SocketAddr, model: &'static str, code: String) -> thread::JoinHandle<(Outcome, Instant)> {
     thread::spawn(move || (run(server, model, &code), Instant::now()))
 }
 
-/// How long the interpreter takes to start and import numpy, without a server.
+/// Time that the interpreter takes to start and import numpy, without a server.
 fn bare_start() -> Duration {
     let flag = interpreter().unwrap();
     let python = flag.split_once("interpreter=").unwrap().1;
@@ -156,7 +156,7 @@ fn batches_that_were_not_begun_stay_apart_and_are_sent_again_only_once() {
         // The model takes no batches: each call has one request, whatever happened.
         assert_eq!(request.join().unwrap().0, Ok("1".to_owned()));
     }
-    // Whoever ends its process and says that the batch has not begun would be run for ever.
+    // A request that ends its process and says that the batch has not begun would be run for ever.
     let hidden = "import mmap, gc\n\
         for one in [one for one in gc.get_objects() if type(one) is mmap.mmap]:\n    one[0:8] = bytes(8)\n\
         os._exit(3)";
@@ -206,7 +206,7 @@ fn code_that_ends_its_process_fails_its_batch_and_an_exception_does_not_end_it()
         let pid = served.pid("m");
         assert_eq!(served.run("m", code), unhealthy("m_0_0"), "{code}");
         assert_ne!(served.pid("m"), pid, "{code}");
-        // The line is written by the log's own thread, which on a busy machine comes behind the next answer.
+        // The log's own thread writes the line, perhaps after the next answer on a busy machine.
         until("the log says why", AT_ONCE, || served.log_count(&["m_0_0", reason]) > 0);
         assert_eq!(served.log_count(&["m_0_0", reason]), 1, "{code}: {}", served.server.log());
         // The caller of a model whose process ends gets its error, and stays.

@@ -10,7 +10,7 @@ use crate::support::server::{Ports, Server};
 
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// Waits for the end of a server that was asked to end, and says how long it took.
+/// Waits for the end of a server that was asked to end. Returns the time that it took.
 fn stop(served: &mut PythonServer) -> Duration {
     let children = served.children();
     let start = Instant::now();
@@ -94,7 +94,7 @@ fn a_batch_that_takes_too_long_is_answered_in_time_and_the_next_is_right() {
     let Some(served) = PythonServer::start(&deeds, &[]) else { return };
     let want =
         "Python model 'm_0_0' did not end a batch within 300 ms ('execute_timeout_ms') and its process was ended";
-    // Sleeping, busy, deaf to signals, and stopped by itself.
+    // Sleeping, busy, ignoring signals, and stopped by itself.
     for code in [
         "time.sleep(60)",
         "while True: pass",
@@ -111,7 +111,7 @@ fn a_batch_that_takes_too_long_is_answered_in_time_and_the_next_is_right() {
         assert_ne!(served.pid("m"), pid);
         assert_eq!(served.well("other", "result = 1"), "1");
     }
-    // One that ends in time is not touched, however many there are.
+    // Batches that end in time are not touched, however many there are.
     let pid = served.pid("m");
     for _ in 0..4 {
         served.well("m", "time.sleep(0.15)");

@@ -1,5 +1,5 @@
-//! `--listen-first`: while a model starts, the ports say how far the server is, and nobody meets a closed port or a server
-//! that is not ready once it was said to be.
+//! `--listen-first`: while a model starts, the ports report the server's progress. A client never meets a closed port,
+//! nor a server that is not ready after it was reported ready.
 
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::server::{Ports, Server};
 
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// A repository of an example and of a model that starts when a file is there.
+/// A repository of an example, and of a model that starts once a file exists.
 fn repository() -> Folder {
     let folder = Folder::new("listen-first");
     let file = folder.path().join("go-on");

@@ -1,6 +1,5 @@
-//! What goes wrong in and around the process of a Python model, on the server as a process: ends, hangs, corruption,
-//! floods, memory that runs out, reloads. The batch that ran fails; the server, other models and other instances do
-//! not.
+//! Faults in and around the process of a Python model, on the server as a process: ends, hangs, corruption, floods,
+//! memory that runs out, reloads. The batch that ran fails; the server, other models and other instances do not.
 //!
 //! Most models here do what a request tells them: its input is a piece of Python.
 
@@ -28,8 +27,8 @@ use crate::support::python::Environment;
 use crate::support::server::Server;
 use serde_json::{Value, json};
 
-/// A model that runs its input `CODE`, and answers what that leaves in `result`. Its parameters are run as well:
-/// `import`, `initialize`, `is_ready` and `finalize`.
+/// A model that runs its input `CODE`, and answers with the value of `result` afterwards. Its parameters are run as
+/// well: `import`, `initialize`, `is_ready` and `finalize`.
 const DEED: &str = r#"
 import ctypes, json, os, signal, socket, stat, sys, threading, time
 import numpy as np
@@ -74,7 +73,7 @@ class TritonPythonModel:
         exec(FINALIZE)
 "#;
 
-/// Joined to [`DEED`] where the model has `is_ready`.
+/// Joined to [`DEED`] if the model has `is_ready`.
 const DEED_IS_READY: &str = "
     def is_ready(self):
         scope = {**globals(), 'model': self, 'result': True}
@@ -82,7 +81,7 @@ const DEED_IS_READY: &str = "
         return scope['result']
 ";
 
-/// What a request had: what its code left in `result`, or the status and text of the error.
+/// Result of a request: the contents of `result` after its code ran, or the status and text of the error.
 type Outcome = Result<String, (u16, String)>;
 
 /// One model of a repository.
@@ -143,7 +142,7 @@ struct PythonServer {
 }
 
 impl PythonServer {
-    /// Serves these models; `None` where there is no interpreter with numpy.
+    /// Serves these models; `None` without an interpreter that has numpy.
     fn start(deeds: &[Deed<'_>], flags: &[&str]) -> Option<Self> {
         let folder = Folder::new("faults");
         deeds.iter().for_each(|deed| deed.write(folder.path()));
@@ -162,7 +161,7 @@ impl PythonServer {
         run(self.server.http(), model, code)
     }
 
-    /// The same, which must be well.
+    /// The same, which must succeed.
     fn well(&self, model: &str, code: &str) -> String {
         self.run(model, code).unwrap_or_else(|error| panic!("{model}: {code}: {error:?}\n{}", self.server.log()))
     }
@@ -189,12 +188,12 @@ impl PythonServer {
         http::get(self.server.http(), &format!("/v2/models/{model}/ready")).unwrap().status == 200
     }
 
-    /// The Python processes of this server, also those that were not reaped.
+    /// The Python processes of this server, also the unreaped ones.
     fn children(&self) -> Vec<u32> {
         children(self.server.id())
     }
 
-    /// Descriptors and threads of the server.
+    /// Counts of the server's descriptors and threads.
     fn resources(&self) -> (usize, usize) {
         let count = |what: &str| fs::read_dir(format!("/proc/{}/{what}", self.server.id())).unwrap().count();
         (count("fd"), count("task"))
@@ -206,7 +205,7 @@ impl PythonServer {
     }
 }
 
-/// `--backend-config` with an interpreter that has numpy; `None` where none can be made.
+/// `--backend-config` with an interpreter that has numpy; `None` if it cannot be made.
 fn interpreter() -> Option<String> {
     static FOUND: OnceLock<Option<String>> = OnceLock::new();
     let find = || {
@@ -233,20 +232,20 @@ fn unhealthy(instance: &str) -> Outcome {
     Err((500, format!("Stub process '{instance}' is not healthy.")))
 }
 
-/// The direct children of a process that run, or were not reaped.
+/// The direct children of a process that run or are unreaped.
 fn children(parent: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     processes.filter(|id| stat(*id).is_some_and(|(_, of)| of == parent)).collect()
 }
 
-/// The state letter and the parent of a process; `None` if there is none.
+/// The state letter and the parent of a process; `None` if it does not exist.
 fn stat(id: u32) -> Option<(char, u32)> {
     let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     let mut words = text.rsplit_once(')')?.1.split_whitespace();
     Some((words.next()?.chars().next()?, words.next()?.parse().ok()?))
 }
 
-/// Whether a process runs: one that nobody has reaped does not.
+/// Returns true if a process runs: an unreaped one does not.
 fn is_alive(id: u32) -> bool {
     stat(id).is_some_and(|(state, _)| state != 'Z' && state != 'X')
 }
@@ -256,7 +255,7 @@ fn kill(id: u32, signal: &str) {
     assert!(status.success(), "process {id} is gone");
 }
 
-/// Waits until something is so, and says how long that took.
+/// Waits until a condition holds. Returns the time that it took.
 fn until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) -> Duration {
     let start = Instant::now();
     while !is_so() {

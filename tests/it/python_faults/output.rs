@@ -1,11 +1,11 @@
-//! What a process prints: however much, it reaches the log line by line, and keeps nobody waiting.
+//! Output of a process: any amount of it reaches the log line by line, and delays no request.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::python_faults::{Deed, PythonServer, run, until};
 
-/// Requests to another model meanwhile.
+/// Longest wait of requests to another model meanwhile.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
 #[test]

@@ -10,9 +10,9 @@ use crate::support::over::Over;
 
 /// Reloads of all models together; `DEUTERON_RELOADS` has another number for a longer run.
 const RELOADS: usize = 200;
-/// Reloads after which memory is at its level.
+/// Reloads after which memory is stable.
 const WARM_UP: usize = 40;
-/// The reloads after the warm-up, in so many rounds with a look between.
+/// Rounds of the reloads after the warm-up, with a look at memory between two.
 const ROUNDS: usize = 4;
 const MODELS: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -31,7 +31,7 @@ fn reloads_under_load_fail_no_request_and_leave_nothing_behind() {
     let (address, id) = (served.server.http(), served.server.id());
     let (is_over, is_paused, answered) = (AtomicBool::new(false), AtomicBool::new(false), AtomicUsize::new(0));
     let settle = || {
-        // Nobody is connected meanwhile.
+        // No client is connected meanwhile.
         is_paused.store(true, Ordering::Relaxed);
         until("one process for each model", Duration::from_secs(20), || served.children().len() == MODELS.len());
         thread::sleep(Duration::from_millis(500));
@@ -44,7 +44,7 @@ fn reloads_under_load_fail_no_request_and_leave_nothing_behind() {
             for deed in &deeds {
                 scope.spawn(|| {
                     for _ in 0..count / MODELS.len() {
-                        // A new file: what has not changed would not be loaded again.
+                        // A new file: an unchanged model would not be loaded again.
                         deed.write(served.folder.path());
                         let (status, text) = served.load(deed.name);
                         assert_eq!(status, 200, "{text}");
@@ -92,7 +92,7 @@ fn reloads_under_load_fail_no_request_and_leave_nothing_behind() {
         println!("{} answers; descriptors, threads and resident bytes: {found:?}", answered.load(Ordering::Relaxed));
         let (before, after) = (found[0].0, found[ROUNDS - 1].0);
         assert!(after.0 <= before.0 && after.1 <= before.1, "{before:?}, then {after:?}");
-        // It goes up and down by a megabyte.
+        // Memory varies by a megabyte.
         let least = |found: &[((usize, usize), i64)]| found.iter().map(|(_, resident)| *resident).min().unwrap();
         let (first, last) = (least(&found[..ROUNDS / 2]), least(&found[ROUNDS / 2..]));
         assert!(last - first < 2 * 1024 * 1024, "{first}, then {last}");

@@ -1,4 +1,4 @@
-//! Processes that end again and again: the server does not start them in a loop, and nobody waits for ever.
+//! Processes that end again and again: the server does not start them in a loop, and no request waits for ever.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use crate::python_faults::{Deed, PythonServer, kill, until};
 use crate::support::folder::Folder;
 
-/// How long the storms are watched.
+/// Time for which the storms are watched.
 const WATCHED: Duration = Duration::from_secs(3);
-/// How long a request may wait until it is refused: an attempt to start a process, on a busy machine.
+/// Time limit until a request is refused: an attempt to start a process, on a busy machine.
 const REFUSED: Duration = Duration::from_secs(15);
 /// Processor time of the server meanwhile: a loop would take all of `WATCHED`.
 const CPU_MAX: Duration = Duration::from_millis(750);
@@ -51,7 +51,8 @@ fn a_model_that_ends_in_each_batch_is_started_after_pauses_that_grow() {
     assert!(longest < REFUSED, "{longest:?}");
     assert!(used < CPU_MAX, "{used:?}");
     assert_eq!(served.pid("other"), other);
-    // One that has answered starts at once again: of five pauses that grow the last would be eight and sixteen seconds.
+    // A process that has answered is started again at once: with growing pauses the fourth and the fifth would take
+    // eight and sixteen seconds.
     until("it serves again", Duration::from_secs(20), || served.run("m", "result = 1").is_ok());
     let ends = [(); 5].map(|()| {
         let (pid, start) = (served.pid("m"), Instant::now());

@@ -9,7 +9,7 @@ use crate::python_faults::{Deed, PythonServer, interpreter, is_alive, until};
 use crate::support::folder::Folder;
 use crate::support::server::{Ports, Server};
 
-/// How long the processes may outlive a server that was killed.
+/// Time for which the processes may outlive a killed server.
 const OUTLIVED_MAX: Duration = Duration::from_secs(1);
 
 fn names(folder: &Path) -> BTreeSet<String> {
@@ -73,7 +73,7 @@ fn a_server_that_is_killed_leaves_no_process_and_no_memory_and_its_files_go_with
         "parameters { key: 'EXECUTION_ENV_PATH' value { string_value: '$$TRITON_MODEL_DIRECTORY/env.tar.gz' } }";
     Deed { config, ..Deed::named("packed") }.write(folder.path());
     pack(&archive);
-    // Deaf, busy, and one with a child.
+    // Ignoring signals, busy, and one with a child.
     for (name, initialize) in [
         ("deaf", "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))"),
         ("busy", "import threading; threading.Thread(target=lambda: [x for x in iter(int, 1)], daemon=True).start()"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::python_faults::{Deed, PythonServer, until};
 
-/// What ends a start, and what its client reads of it.
+/// Ways to end a start, and the texts that its client reads.
 const ENDS: [(&str, &str, &str); 5] = [
     ("exits", "os._exit(3)", "is not healthy."),
     ("crashes", "crash()", "is not healthy."),

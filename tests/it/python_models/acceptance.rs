@@ -1,5 +1,5 @@
-//! What Triton's own tests of its Python backend (`L0_backend_python`) hold it to, as far as an answer alone does not
-//! show it: those that one does are in the suites of `oracle`, against the recorded answers of tritonserver.
+//! The checks of Triton's own tests of its Python backend (`L0_backend_python`) that an answer alone does not show: the
+//! others are in the suites of `oracle`, against the recorded answers of tritonserver.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -100,7 +100,7 @@ fn one_bad_request_of_three_fails_alone() {
     let answers = thread::scope(|scope| {
         let asked = [2, -1, -1].map(|code| {
             let asked = scope.spawn(move || ask(code));
-            // The one that fails is the first of the batch, which is counted all the same.
+            // The failing request is the first of the batch, which is counted all the same.
             thread::sleep(Duration::from_millis(100));
             asked
         });
@@ -133,7 +133,7 @@ fn an_exception_fails_its_batch_as_a_failure_of_the_backend() {
     assert_eq!(zoo.case("raises", "nothing"), Ok(vec!["nothing".to_owned()]));
 }
 
-/// How a server ends that cannot start, and what it said. Nothing of it is left.
+/// Output of a server that cannot start. No process of it is left.
 fn start_in_vain(models: &Models) -> String {
     let mark = format!("ZOO_MARK={}", models.path().display());
     let (name, value) = mark.split_once('=').unwrap();
@@ -201,7 +201,7 @@ fn a_model_sees_that_its_client_has_gone() {
         let before = runs();
         let runs_now = move || {
             wait_for("it runs", || runs() == before + 1);
-            // The model has begun to look.
+            // The model has begun to check.
             thread::sleep(Duration::from_millis(100));
         };
         match round {

@@ -1,5 +1,5 @@
-//! Where Deuteron keeps what Triton leaves open: requests that nobody answers end, errors of a model cost no more than
-//! its batch, and a process sees nothing of the server that is not for it.
+//! Promises of Deuteron that Triton leaves open: requests that no model answers end, errors of a model cost only its
+//! batch, and a process sees of the server only its own part.
 
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,7 @@ fn wrong_arguments_that_end_tritonserver_are_refused() {
             let text = told(refused);
             assert!(text.starts_with("TritonModelException") || text.starts_with("TypeError"), "{refused}: {text}");
         }
-        // What is of no use does no harm.
+        // Calls without use do no harm.
         assert_eq!(told("is_cancelled of its own request"), "False");
         assert!(!told("get_response_sender of its own request").is_empty());
     }
@@ -172,7 +172,7 @@ fn a_process_has_what_is_its_own_and_nothing_of_the_server() {
     };
     let number = |what: &str| told(what).parse::<i64>().unwrap();
     assert!(number("cores") >= 1 && number("threads") >= 1, "{lines:?}");
-    // Its standard streams, two sockets, two regions, and what Python holds itself.
+    // Its standard streams, two sockets, two regions, and the files of Python itself.
     assert!(number("files") <= 12, "{lines:?}");
     assert_eq!((number("network"), number("named memory")), (0, 0), "{lines:?}");
     assert!(number("oom") >= 500, "{lines:?}");

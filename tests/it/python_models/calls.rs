@@ -1,4 +1,4 @@
-//! Models that call models: what the recorded answers of tritonserver do not show.
+//! Models that call models: checks that the recorded answers of tritonserver do not show.
 
 use std::fs;
 use std::thread;
@@ -52,7 +52,7 @@ fn calls_leave_no_memory_behind() {
         streamed();
     }
     let after = all();
-    // Sixty calls brought 480 MB to and fro.
+    // Sixty calls moved 480 MB in both directions.
     assert!(after < before + 32 * 1024, "from {before} to {after} KiB");
 }
 
@@ -127,7 +127,7 @@ fn a_calls_own_timeout_ends_its_wait_in_the_queue() {
         .add("sleeper", &format!("{} {queued}", CASES.replace("dims: -1", "dims: 1")), program)
         .add("caller", CASES, caller)
         .serve(&[]);
-    // From now on it is known that a run takes long: nothing is sent to the process ahead.
+    // From now on runs are known to be long: nothing is sent to the process ahead.
     assert_eq!(zoo.case("caller", "5000000"), Ok(vec!["answered".to_owned()]));
     thread::scope(|scope| {
         let busy = json!({ "inputs": [{ "name": "case", "datatype": "BYTES", "shape": [1, 1], "data": ["x"] }] });

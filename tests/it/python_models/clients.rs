@@ -1,4 +1,4 @@
-//! Python models by `tritonclient`, over HTTP and gRPC, sync and asyncio. What is checked is in
+//! Python models by `tritonclient`, over HTTP and gRPC, sync and asyncio. The checks are in
 //! `tests/python_models/check.py`.
 
 use std::path::Path;

@@ -1,10 +1,10 @@
-//! The cores and the thread counts of Python processes: fixed before `model.py` is imported, equal, and the user's where
-//! the user says so. Nothing is timed.
+//! The cores and the thread counts of Python processes: fixed before `model.py` is imported, equal, and overridden by
+//! the user's variables. Nothing is timed.
 
 use super::zoo::{CASES, Models, Zoo};
 use crate::support::server::Server;
 
-/// Says what a library finds when it is imported, and the cores that the process has when it runs.
+/// Reports the variables that a library sees when it is imported, and the cores of the process when it runs.
 const CORES: &str = r#"
 import os
 
@@ -35,7 +35,7 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([result]) for _ in requests]
 "#;
 
-/// The cores that this process, and so a server that it starts, may use.
+/// The cores that this process, and so its server, may use.
 fn available() -> Vec<usize> {
     let set = rustix::thread::sched_getaffinity(None).unwrap();
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
@@ -72,7 +72,7 @@ fn a_process_has_its_cores_and_as_many_threads_before_its_model_is_imported() {
     check(2, &[], &every, (all.len() / 2).max(1));
     check(1, &[&format!("--worker-cores={last}")], &last, 1);
     check(1, &["--shards=1", &format!("--worker-cores={every}")], &every, all.len());
-    // What a host policy gives is not for the others, and its processes have no more.
+    // Cores that a host policy gives are not for other models, and its processes have no others.
     check(1, &[&format!("--host-policy=cpu,cpu-cores={last}")], &last, 1);
 }
 

@@ -1,5 +1,5 @@
-//! Which Python runs a model: the flag's, the model's own environment as a directory or an archive, and what is
-//! refused.
+//! The choice of Python for a model: the flag's, the model's own environment as a directory or an archive, and
+//! refusals.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ const PROGRAM: &str = "import os\nimport sys\nimport numpy as np\nimport triton_
     result = pb_utils.Tensor('result', np.array(told, dtype=object))\n        \
     return [pb_utils.InferenceResponse([result]) for _ in requests]\n";
 
-/// An environment whose interpreter is that of the models, and says that it was taken.
+/// An environment with the interpreter of the models, which reports its use.
 fn environment(python: &Path, at: &Path) {
     fs::create_dir_all(at.join("bin")).unwrap();
     fs::write(at.join("bin/activate"), "echo this script is not run; exit 1\n").unwrap();

@@ -1,5 +1,5 @@
-//! Faults at every step of a model's life: its process is killed, hangs, or writes what is no message to all that it
-//! has open. The server goes on, other models are served, and the model comes back where it can.
+//! Faults at every step of a model's life: its process is killed, hangs, or writes garbage to all of its open files.
+//! The server goes on, other models are served, and the model comes back where it can.
 
 use std::fs;
 use std::thread;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use super::zoo::{CASES, Models, Zoo, ints, wait_for};
 use serde_json::json;
 
-/// Explicit control, and little patience at the end.
+/// Explicit control, and a short grace at the end.
 const FLAGS: &[&str] = &["--model-control-mode=explicit", "--load-model=slow", "--exit-timeout-secs=2"];
-/// What fails a step at once.
+/// Causes of an immediate failure of a step.
 const DEATHS: &[&str] = &["kill", "exit", "abort", "segfault"];
-/// What is written where messages are expected.
+/// Bytes written in place of messages.
 const GARBAGE: &[&str] = &["zeros", "ones", "noise", "frames"];
 
-/// A model for each fault at this step, `STEP_FAULT`, none loaded yet.
+/// A model for each fault at this step, `STEP_FAULT`, not loaded yet.
 fn server(step: &str, faults: &[&str], more: &str) -> Option<Zoo> {
     let mut models = Models::new()?.with("slow");
     for fault in faults {
@@ -31,7 +31,7 @@ fn slow_is_served(zoo: &Zoo) {
     assert_eq!(answer, Ok(json!([1])), "another model is served\n{}", zoo.server.log());
 }
 
-/// Asks until the model answers; what it says until then is an error of a process that has gone.
+/// Asks until the model answers; every answer before that is the error of a process that has gone.
 fn comes_back(zoo: &Zoo, model: &str) {
     wait_for(&format!("{model} comes back"), || match zoo.case(model, "fine") {
         Ok(answer) => {
@@ -103,7 +103,7 @@ fn a_process_that_ends_or_writes_garbage_while_idle_is_started_again() {
         let name = format!("idle_{fault}");
         let (status, text) = zoo.order(&name, "load");
         assert_eq!(status, 200, "{name}: {text}");
-        // Each process has its fault 0.3 s after its start: what is asked in between is answered.
+        // Each process has its fault 0.3 s after its start: requests in between are answered.
         thread::sleep(Duration::from_millis(350));
         comes_back(&zoo, &name);
         slow_is_served(&zoo);
@@ -198,7 +198,7 @@ fn a_model_that_fails_at_its_end_is_gone_all_the_same() {
     let processes = zoo.processes();
     let start = Instant::now();
     zoo.server.stop();
-    // One hangs in finalize; it is ended at the latest when the server is.
+    // One hangs in finalize; it is killed at the latest with the server.
     assert!(start.elapsed() < Duration::from_secs(45), "{:?}", start.elapsed());
     wait_for("no process is left", || !processes.iter().any(|process| super::zoo::is_running(*process)));
 }
@@ -220,7 +220,7 @@ fn a_model_that_cannot_come_back_is_not_ready_until_it_can() {
         fs::write(&fault, "execute kill\n").unwrap();
         asked.join().unwrap()
     });
-    // It may be refused, or wait for the model.
+    // The request may be refused, or wait for the model.
     assert!(asked_meanwhile.as_ref().map_or_else(|(status, _)| *status >= 500, |answer| answer[0] == "fine"));
     comes_back(&zoo, "m");
     wait_for("it is ready", || zoo.ready("m") == 200);

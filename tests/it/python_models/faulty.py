@@ -45,7 +45,7 @@ FAULTS = {
     "zeros": lambda: write_everywhere(bytes(4096)),
     "ones": lambda: write_everywhere(b"\xff" * 4096),
     "noise": lambda: write_everywhere(b"\xff\xff\xff\xff" + random.Random(7).randbytes(100_000)),
-    # Frames of every kind with nothing in them, from one that is known to those that are not.
+    # Empty frames of every kind, known and unknown.
     "frames": lambda: write_everywhere(b"".join(b"\x01\x00\x00\x00" + bytes([kind]) for kind in range(256))),
     # The beginning of a frame that never ends.
     "half": lambda: write_everywhere(b"\x00\x10\x00\x00\x03half"),

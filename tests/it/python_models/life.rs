@@ -12,7 +12,7 @@ use super::zoo::{Models, ints, is_running, kill, open_files, resident_kib, wait_
 use crate::support::over::Over;
 use crate::support::skipped::is_asked_for;
 
-/// Names in the memory that processes share by name. Those of a tritonserver that runs beside are not ours.
+/// Names of shared memory in the system. Those of a tritonserver beside it do not count.
 fn shared_memory() -> BTreeSet<String> {
     let entries = fs::read_dir("/dev/shm").expect("Linux").flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -53,7 +53,7 @@ fn after_sigkill_of_the_server_nothing_of_it_is_left() {
     let processes = zoo.processes();
     assert!(processes.len() > 3, "{processes:?}");
     let address = zoo.server.http();
-    // One of them is at work.
+    // One of the processes is busy.
     let busy = thread::spawn(move || {
         let body = json!({ "inputs": [ints("x", &[1]), ints("delay_ms", &[30_000])] }).to_string();
         crate::support::http::post(address, "/v2/models/slow/infer", body.as_bytes()).is_err()
@@ -89,7 +89,7 @@ fn an_interrupt_of_the_terminal_reaches_the_server_alone() {
 #[test]
 fn models_that_come_and_go_leave_nothing_behind() {
     let Some(models) = Models::new() else { return };
-    // A thousand take minutes.
+    // A thousand rounds take minutes.
     let (warm, rounds) = if is_asked_for("triton") { (50, 1_000) } else { (4, 16) };
     let flags = ["--model-control-mode=explicit", "--load-model=slow"];
     let zoo = models.with("double slow custom_metrics").serve(&flags);
@@ -175,7 +175,7 @@ fn every_request_is_answered_while_processes_are_killed() {
         }
         for _ in 0..6 {
             thread::sleep(Duration::from_millis(400));
-            // It may have ended just now.
+            // The process may have ended just now.
             if let Some(process) = zoo.processes().first() {
                 let _ = std::process::Command::new("kill").arg("-9").arg(process.to_string()).status();
             }

@@ -1,4 +1,4 @@
-//! What a model says of its own readiness, and models that load and unload others.
+//! A model's own readiness, and models that load and unload others.
 
 use std::thread;
 use std::time::{Duration, Instant};

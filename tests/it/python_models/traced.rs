@@ -1,4 +1,4 @@
-//! Traces of models that call models: what is called is a part of the trace.
+//! Traces of models that call models: the called model is a part of the trace.
 
 use std::collections::BTreeMap;
 

@@ -13,10 +13,10 @@ use crate::support::repository;
 use crate::support::server::{Ports, Server};
 use serde_json::{Value, json};
 
-/// How long something may take until it shows.
+/// Time limit for a change to show.
 pub const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// One text in, texts out, as the models that are asked for a case by its name have it.
+/// One text in, texts out: the configuration of models that get a case by its name.
 pub const CASES: &str = "backend: 'python' instance_group { kind: KIND_CPU }
     input { name: 'case' data_type: TYPE_STRING dims: 1 } output { name: 'result' data_type: TYPE_STRING dims: -1 }";
 
@@ -27,7 +27,7 @@ pub struct Models {
 }
 
 impl Models {
-    /// None yet. `None` where no Python can run them.
+    /// No models yet. `None` without a Python that can run them.
     pub fn new() -> Option<Self> {
         Some(Self { environment: Environment::of_models()?, folder: Folder::new("python-models") })
     }
@@ -65,7 +65,7 @@ impl Models {
         self
     }
 
-    /// Where they are.
+    /// Folder of the models.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -75,7 +75,7 @@ impl Models {
         self.environment.python()
     }
 
-    /// What would start a server, and on which ports.
+    /// The command that would start a server, and its ports.
     pub fn command(&self, flags: &[&str]) -> (Command, Ports) {
         let interpreter = format!("--backend-config=python,interpreter={}", self.python().display());
         let flags: Vec<_> = [interpreter.as_str()].into_iter().chain(flags.iter().copied()).collect();
@@ -94,7 +94,7 @@ impl Models {
 pub struct Zoo {
     /// The server; it ends before its models go.
     pub server: Server,
-    /// What it serves.
+    /// The models that it serves.
     pub models: Models,
 }
 
@@ -122,7 +122,7 @@ impl Zoo {
         Ok(data.as_array().expect("a list").iter().map(|text| text.as_str().expect("a text").to_owned()).collect())
     }
 
-    /// Posts to the repository's API: the status, and what came.
+    /// Posts to the repository's API. Returns the status, and the body.
     pub fn order(&self, model: &str, what: &str) -> (u16, String) {
         let path = format!("/v2/repository/models/{model}/{what}");
         let answer = http::post(self.server.http(), &path, b"").expect("the server answers");
@@ -185,7 +185,7 @@ pub fn kill(process: u32, signal: &str) {
     assert!(status.is_ok_and(|status| status.success()), "{process} is there");
 }
 
-/// Whether a process runs; one that has ended and is not reaped does not.
+/// Returns true if a process runs; one that has ended and is not reaped does not.
 pub fn is_running(process: u32) -> bool {
     stat(process).is_some_and(|(_, state, _)| state != "Z")
 }
@@ -209,7 +209,7 @@ pub fn resident_kib(process: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// How many files a process has open.
+/// Number of files that a process has open.
 pub fn open_files(process: u32) -> usize {
     fs::read_dir(format!("/proc/{process}/fd")).expect("it runs").count()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use deuteron::scheduler::{Claims, Entry, EntryBatch, Expired, Ordering, Refused, RunTimes, Scheduler};
 use deuteron::time::Instant;
 
-/// What the world asks of a scheduler, and of what keeps responses in order.
+/// The world's interface to a scheduler, and to the ordering of responses.
 pub trait Former {
     fn handle_request(&mut self, entry: Entry<usize>, now: Instant) -> Result<(), Refused<usize>>;
     fn poll_batch(&mut self, now: Instant, claims: &mut impl Claims<usize>) -> Option<EntryBatch<usize>>;
@@ -15,7 +15,7 @@ pub trait Former {
     fn poll_expired_timeout(&self) -> Option<Instant>;
     fn evict_cancelled(&mut self, claims: &mut impl Claims<usize>);
     fn handle_run(&mut self, rows: u32, took: Duration);
-    /// How long a batch of so many rows takes, as it was measured.
+    /// Measured run time of a batch of `rows` rows.
     fn run_bound(&self, rows: u32) -> Option<Duration>;
     fn len(&self) -> usize;
 
@@ -23,7 +23,7 @@ pub trait Former {
         ordering.poll_response()
     }
 
-    /// How often admission is told that a request waits no more.
+    /// Number of times that admission is told of a request leaving the queue.
     fn leaves(&self) -> usize {
         1
     }
@@ -67,7 +67,7 @@ impl Former for Scheduler<usize> {
     }
 }
 
-/// What is wrong.
+/// The planted fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It does not see priorities.
@@ -78,13 +78,13 @@ pub enum Fault {
     Forgetful,
     /// It makes one batch of two.
     Greedy,
-    /// It lets the last response go that is ready, not the first.
+    /// It sends the last response that is ready, not the first.
     Hasty,
-    /// It does not look at what is there.
+    /// It ignores the waiting requests.
     Idle,
     /// It does not see deadlines while a batch may grow.
     Patient,
-    /// It says twice of a request that it waits no more.
+    /// It says twice of a request that it no longer waits.
     Restless,
     /// It gives the first entry of a batch twice.
     Twice,
@@ -95,7 +95,7 @@ pub enum Fault {
 /// A scheduler with a fault.
 pub struct Faulty {
     inner: Scheduler<usize>,
-    /// As the scheduler would keep them.
+    /// The run times that the scheduler would keep.
     times: RunTimes,
     fault: Fault,
     ready: RefCell<Vec<usize>>,

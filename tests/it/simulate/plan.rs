@@ -1,4 +1,5 @@
-//! One schedule: a policy, instances and their run times, and requests with all that befalls them.
+//! One schedule: a policy, instances and their run times, and requests with their cancels and
+//! timeouts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,22 +10,23 @@ use deuteron::time::Instant;
 
 use super::random::Random;
 
-/// What happens, but for what the scheduler decides.
+/// All events except the scheduler's decisions.
 #[derive(Debug)]
 pub struct Plan {
     pub seed: u64,
     pub policy: Policy,
     pub bounds: QueueBounds,
     pub instance_count: usize,
-    /// A batch runs so long, and longer by each row.
+    /// Run time of a batch, without the part of each row.
     pub run: Duration,
     pub run_row: Duration,
-    /// Batches at whose end the instance dies, of a hundred, and for how long.
+    /// Percent of batches at whose end the instance dies, and the time that it is dead.
     pub deaths: u64,
     pub death: Duration,
-    /// Claims that are lost to the shard at the last moment, of a hundred.
+    /// Percent of claims that are lost to the shard at the last moment.
     pub claims_lost: u64,
-    /// Whether the shards keep the timers, as they do in the server, or the scheduler's are used.
+    /// True if the shards keep the timers, as they do in the server; false if the scheduler's are
+    /// used.
     pub is_timed_by_shards: bool,
     /// By arrival.
     pub arrivals: Vec<Arrival>,
@@ -53,7 +55,7 @@ impl Plan {
             (random.one_of(&[0, 60]), random.one_of(&[0, 20, 60]), random.one_of(&[0, 0, 30]));
         let mut at = 1;
         let mut arrival = |random: &mut Random| {
-            // Bursts: half of them come together with the one before.
+            // Bursts: half of the requests come together with the one before.
             at += random.below(2) * random.below(spread);
             let later = |random: &mut Random| Instant::from_micros(at + 1 + random.below(300));
             Arrival {
@@ -93,14 +95,14 @@ fn policy(random: &mut Random, bounds: QueueBounds) -> Policy {
     let rows_max = random.one_of(&[0, 1, 4, 8, 8]);
     let preferred = if random.percent(50) { 0 } else { 30 };
     let rows_preferred = (1..=rows_max).filter(|_| random.percent(preferred)).collect();
-    // With the order of responses go neither several levels nor delayed requests.
+    // The order of responses excludes several levels and delayed requests.
     let preserves_order = random.percent(40);
     let priority_levels = if preserves_order { random.below(2) } else { random.one_of(&[0, 0, 1, 3, u64::MAX]) };
     let queue_default = queue(random, !preserves_order);
     let levels: Vec<_> = (1..=priority_levels.min(3)).filter(|_| random.percent(50)).collect();
     let queue_by_level: BTreeMap<_, _> =
         levels.into_iter().map(|level| (level, queue(random, !preserves_order))).collect();
-    // So tight that requests that have gone must be swept out: four levels have bounds.
+    // Tight enough that cancelled requests must be swept out: four levels have bounds.
     let own = queue_by_level.values().map(|queue| queue.entries_max).sum::<usize>() + 4 * queue_default.entries_max;
     Policy {
         rows_max,

@@ -1,4 +1,4 @@
-//! What a batch should be, written a second time, from the words of Triton's documentation and
+//! Reference for batches, written a second time, from the words of Triton's documentation and
 //! without an eye on cost: over the whole queue, in order.
 
 use std::time::Duration;
@@ -15,10 +15,10 @@ pub struct Waiting {
     pub deadline: Option<Instant>,
 }
 
-/// How long a batch of so many rows takes, where it is known.
+/// Run time of a batch of some rows; `None` if it is not known.
 pub type RunBound<'a> = &'a dyn Fn(u32) -> Option<Duration>;
 
-/// How many of the queue an idle instance should run; `None` to wait.
+/// Number of requests that an idle instance should run from the front of the queue; `None` to wait.
 pub fn release(policy: &Policy, queue: &[Waiting], run_bound: RunBound<'_>, now: Instant) -> Option<usize> {
     if queue.is_empty() || !policy.is_batched {
         return queue.first().map(|_| 1);
@@ -32,7 +32,7 @@ pub fn release(policy: &Policy, queue: &[Waiting], run_bound: RunBound<'_>, now:
     let close_at = close_at(policy, queue, run_bound);
     let is_late = close_at.is_some_and(|at| at <= now);
     let preferred = (1..=most).rev().find(is_preferred);
-    // None to be had: as many as come before the largest preferred size is passed.
+    // No preferred size fits: as many as fit below the largest preferred size.
     let before = || (1..=most).find(|count| *count < queue.len() && rows(queue, count + 1) > largest);
     match preferred.or_else(before) {
         Some(count) if !is_late => Some(count),
@@ -41,8 +41,9 @@ pub fn release(policy: &Policy, queue: &[Waiting], run_bound: RunBound<'_>, now:
     }
 }
 
-/// When what could be one batch waits for others no more, where it waits at all: one of them has
-/// waited as long as it may, or would be late.
+/// Instant at which the front of the queue, as large as one batch may be, stops waiting for further
+/// requests: one of its requests has waited as long as it may, or would be late. `None` if it does
+/// not wait.
 pub fn close_at(policy: &Policy, queue: &[Waiting], run_bound: RunBound<'_>) -> Option<Instant> {
     if policy.queue_delay_max.is_zero() || !policy.is_batched {
         return None;
@@ -53,7 +54,8 @@ pub fn close_at(policy: &Policy, queue: &[Waiting], run_bound: RunBound<'_>) -> 
     queue[..most].iter().map(|waiting| waiting.queued_at + policy.queue_delay_max).chain(late).min()
 }
 
-/// How many make one batch at most: of one shape, and not too large unless it is one request.
+/// Largest number of requests in one batch: of one shape, and not too large unless it is one
+/// request.
 fn most(policy: &Policy, queue: &[Waiting]) -> usize {
     let is_batch = |count: &usize| {
         queue[..*count].iter().all(|waiting| waiting.shape == queue[0].shape)

@@ -1,5 +1,5 @@
 //! The world of one schedule: it moves time to the next thing that happens, lets it happen, lets
-//! the scheduler decide, and holds every decision to what was promised.
+//! the scheduler decide, and checks every decision against the promises.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::plan::{Arrival, Plan};
 use super::random::Random;
 use super::reference;
 
-/// A promise that was broken, in words.
+/// A broken promise, in words.
 pub type Violation = String;
 
 const TIMELINE_LINES: usize = 40;
@@ -22,9 +22,9 @@ pub struct World<'a, S> {
     plan: &'a Plan,
     scheduler: S,
     admission: Admission,
-    /// Where responses keep the order of their requests.
+    /// Order of responses, if they keep that of their requests.
     ordering: Option<Ordering<usize>>,
-    /// The last of them that left.
+    /// The last response that left.
     sent: Option<usize>,
     requests: Vec<Request>,
     arrived: usize,
@@ -41,7 +41,7 @@ struct Request {
     timeout_at: Option<Instant>,
     is_delaying: bool,
     turn: Option<ResponseTurn>,
-    /// How its run ended, before its response left.
+    /// Outcome of its run, before its response left.
     ran: Option<Outcome>,
 }
 
@@ -53,7 +53,7 @@ enum State {
     Done(Outcome),
 }
 
-/// How a request ends.
+/// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Cancelled,
@@ -74,12 +74,12 @@ enum Seat {
     Running { batch: Vec<usize>, rows: u32, since: Instant, until: Instant, dies: bool },
 }
 
-/// How often what happened.
+/// Counts of each kind of event.
 #[derive(Debug, Default)]
 pub struct Counts {
     outcomes: [u64; 5],
     releases: [u64; ReleaseReason::ALL.len()],
-    /// Responses that were held until it was their turn.
+    /// Responses that were held until their turn.
     held: u64,
 }
 
@@ -132,19 +132,19 @@ impl<'a, S: Former> World<'a, S> {
         }
     }
 
-    /// Writes down what happens: slower.
+    /// Records a timeline: slower.
     pub fn with_timeline(mut self) -> Self {
         self.timeline = Some(VecDeque::new());
         self
     }
 
-    /// Runs to the end, or to the first promise that is broken.
+    /// Runs to the end, or to the first broken promise.
     pub fn run(mut self) -> Result<Counts, Violation> {
         self.run_on()?;
         Ok(self.counts)
     }
 
-    /// Runs likewise, and answers the last lines of the timeline.
+    /// Runs likewise, and returns the last lines of the timeline.
     pub fn run_to_timeline(mut self) -> String {
         let end = self.run_on().err().unwrap_or_else(|| "all were answered".to_owned());
         self.log(&end, String::new);
@@ -168,7 +168,7 @@ impl<'a, S: Former> World<'a, S> {
         }
     }
 
-    /// When something happens next; nobody may sleep through what is due.
+    /// Instant of the next event; an error if a timer that is due would be missed.
     fn wake_at(&self) -> Result<Option<Instant>, Violation> {
         let plan = self.plan;
         let arrival = plan.arrivals.get(self.arrived).map(|arrival| arrival.at);
@@ -220,7 +220,7 @@ impl<'a, S: Former> World<'a, S> {
         Ok(())
     }
 
-    /// A run has ended: its response leaves, at once or when it is its turn.
+    /// A run has ended: its response leaves, at once or in its turn.
     fn respond(&mut self, index: usize, outcome: Outcome) -> Result<(), Violation> {
         let (Some(ordering), Some(turn)) = (&mut self.ordering, self.requests[index].turn) else {
             return self.answer(index, State::Running, outcome);
@@ -363,7 +363,7 @@ impl<'a, S: Former> World<'a, S> {
         self.instances[seat] = Seat::Running { batch: batch.tokens, rows: batch.rows, since: self.now, until, dies };
     }
 
-    /// A request that waits is answered by its shard.
+    /// A waiting request is answered by its shard.
     fn leave(&mut self, index: usize, outcome: Outcome) -> Result<(), Violation> {
         self.admission.leave(self.requests[index].level, self.plan.arrivals[index].size);
         self.answer(index, State::Waiting, outcome)
@@ -379,7 +379,8 @@ impl<'a, S: Former> World<'a, S> {
         }
     }
 
-    /// What left: a batch at all, of what may run, and from the front of the queue.
+    /// Checks a batch that left: it has requests, they may run, and they come from the front of the
+    /// queue.
     fn check_batch(&self, batch: &EntryBatch<usize>, queue: &[usize]) -> Result<(), Violation> {
         let policy = &self.plan.policy;
         let arrivals = || batch.tokens.iter().map(|index| &self.plan.arrivals[*index]);
@@ -443,7 +444,7 @@ impl<'a, S: Former> World<'a, S> {
         self.requests[index].over_at(&self.plan.arrivals[index]).is_some_and(|at| at <= self.now)
     }
 
-    /// Those that wait, in the order in which they should leave.
+    /// The waiting requests, in the order in which they should leave.
     fn queue(&self) -> Vec<usize> {
         let mut queue: Vec<_> = self.waiting().collect();
         queue.sort_by_key(|index| {
@@ -480,7 +481,7 @@ impl<'a, S: Former> World<'a, S> {
 }
 
 impl Request {
-    /// When it must have been answered if it still waits.
+    /// The instant by which it must be answered if it still waits.
     fn over_at(&self, arrival: &Arrival) -> Option<Instant> {
         let timeout_at = self.timeout_at.filter(|_| !self.is_delaying);
         timeout_at.into_iter().chain(arrival.deadline).min()
@@ -499,7 +500,7 @@ impl Seat {
 /// The shards' side of a claim.
 struct Shards<'a> {
     requests: &'a mut [Request],
-    /// Where the next claim is lost: who lost theirs.
+    /// Lost claims, if the next claim is lost.
     lost: Option<Vec<usize>>,
 }
 

@@ -1,4 +1,4 @@
-//! The driver's calls, each beside what it must do, in a process of its own that finds the software GPU.
+//! The driver's calls, each with its required effect, in a process of its own that finds the software GPU.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::kernels::device::Device;
 /// Set in the process that a test starts.
 const INNER: &str = "DEUTERON_SOFTWARE_GPU_TEST";
 
-/// Runs a test of this binary in a process that finds the libraries; the body, where this is that process.
+/// Runs a test of this binary in a process that finds the libraries; in that process, runs the body.
 fn inside(machine: Option<Machine>, test: &str, body: impl FnOnce()) -> Option<Machine> {
     if std::env::var_os(INNER).is_some() {
         body();
@@ -106,7 +106,7 @@ fn a_kernel_that_leaves_its_memory_breaks_its_context_and_no_other() {
             let shape = LaunchShape { grid: [4, 1], threads: 256, shared_size: 0 };
             let event = context.new_event(false).unwrap();
             context.launch(device.stream(), function, shape, &values).unwrap();
-            // A kernel may have failed by now, and then so does this call.
+            // A kernel may have failed by now, and then this call fails too.
             context.record(event, device.stream())?;
             loop {
                 match context.is_passed(event) {
@@ -145,7 +145,7 @@ fn what_the_documentation_forbids_is_written_down() {
         assert!(context.upload(&[1, 2, 3], pointer).is_err());
         assert!(context.function(context.load_module(KernelModule::Topk.ptx()).unwrap(), "nope").is_err());
         assert!(context.load_module("no PTX").is_err());
-        // A word less than the shape allows, and memory that nobody gives back.
+        // One argument word less than the shape allows, and memory that is never given back.
         let function = context.load_module(KernelModule::Pointwise.ptx()).unwrap();
         let function = context.function(function, "softmax_block").unwrap();
         let stream = context.new_stream().unwrap();
@@ -174,7 +174,7 @@ fn what_the_documentation_forbids_is_written_down() {
     }
 }
 
-/// Holds a stream until it is let go.
+/// Holds a stream until it is released.
 #[derive(Default)]
 struct Gate(AtomicBool);
 
@@ -222,7 +222,7 @@ fn streams_go_side_by_side_and_each_keeps_its_order() {
     }
 }
 
-/// What [`cuda::find`] says, in a process of its own.
+/// The answer of [`cuda::find`], in a process of its own.
 #[test]
 fn found() {
     if std::env::var_os(INNER).is_some() {
@@ -233,7 +233,7 @@ fn found() {
     }
 }
 
-/// What a process finds on a machine with these libraries.
+/// The answer of a process on a machine with these libraries.
 pub fn found_with(machine: &Machine, libraries: Option<&std::path::Path>) -> String {
     let mut command = Command::new(std::env::current_exe().expect("a process knows its program"));
     command.args(["--exact", "software_gpu::device::found", "--nocapture", "--test-threads=1"]).env(INNER, "1");

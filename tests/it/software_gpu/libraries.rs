@@ -8,8 +8,8 @@ use std::{env, fs};
 use crate::support::folder::Folder;
 use crate::support::skipped::skip_unless_ci;
 
-/// The folder that holds them. `None` where there is no compiler: the test then passes over, with a message. In CI
-/// (`CI=true`) that is a failure.
+/// The folder that holds them. `None` without a compiler: the test is then skipped, with a message. In CI (`CI=true`)
+/// that is a failure.
 pub fn built() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     FOLDER.get_or_init(build).as_deref()
@@ -32,7 +32,7 @@ fn build() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// All that goes into them.
+/// The contents of all their sources.
 fn sources(tests: &Path) -> Vec<u8> {
     let mut all = Vec::new();
     for folder in [tests.join("software_gpu"), tests.join("kernels"), tests.with_file_name("kernels")] {
@@ -52,7 +52,7 @@ fn sources(tests: &Path) -> Vec<u8> {
     all
 }
 
-/// Copies of them, of which one library lacks a function, or is not there at all.
+/// Copies of them, in which one library lacks a function, or is missing.
 pub fn without(library: &str, function: Option<&str>) -> Option<Folder> {
     let (from, folder) = (built()?, Folder::new("software-gpu"));
     for name in ["libcuda.so.1", "libcublasLt.so.13", "libnvidia-ml.so.1"] {

@@ -1,4 +1,4 @@
-//! A machine with a software GPU: what it is told by the environment, what it writes down, and a server there.
+//! A machine with a software GPU: its environment variables, its log, and a server there.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::libraries;
 use crate::support::folder::Folder;
 use crate::support::server::{Ports, Server};
 
-/// How long something may take that takes milliseconds.
+/// Generous time limit for steps that take milliseconds.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 pub struct Machine {
@@ -20,18 +20,18 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// One with a device. `None` where no compiler makes it.
+    /// One with a device. `None` without a compiler that makes it.
     pub fn new() -> Option<Self> {
         Some(Self { folder: Folder::new("machine"), libraries: libraries::built()?, variables: Vec::new() })
     }
 
-    /// The same, told something.
+    /// The same with a variable.
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.variables.push((format!("SOFTWARE_GPU_{name}"), value.to_owned()));
         self
     }
 
-    /// Lets a program find the libraries of a folder, and tells them what they are to do.
+    /// Lets a program find the libraries of a folder, with their settings.
     pub fn prepare_with(&self, command: &mut Command, libraries: &Path) {
         let before = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
         command.env("LD_LIBRARY_PATH", format!("{}:{before}", libraries.display()));
@@ -40,7 +40,7 @@ impl Machine {
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
     }
 
-    /// The same, with all the libraries there are.
+    /// The same, with all the libraries.
     pub fn prepare(&self, command: &mut Command) {
         self.prepare_with(command, self.libraries);
     }
@@ -58,20 +58,20 @@ impl Machine {
         Server::start(command, ports)
     }
 
-    /// Lets something fail from now on: `kind@n`.
+    /// Lets a step fail from now on: `kind@n`.
     pub fn fail(&self, what: &str) {
-        // It is read as soon as it is there.
+        // The file is read as soon as it exists.
         let (new, path) = (self.folder.path().join("new"), self.folder.path().join("faults"));
         fs::write(&new, what).expect("the folder is ours");
         fs::rename(new, path).expect("the folder is ours");
     }
 
-    /// What it wrote down.
+    /// The log that it wrote.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Holds a server that was stopped to what it owes the driver: nothing misused, nothing left.
+    /// Checks that a stopped server misused nothing and released everything to the driver.
     pub fn check_clean(&self) {
         let log = self.log();
         let is_fault = |line: &&str| ["misuse:", "leak:", "illegal:"].iter().any(|kind| line.starts_with(kind));

@@ -1,5 +1,5 @@
-//! Rows that lie on the device: tensors in CUDA shared memory, and what moves elements within a row. What is launched, and
-//! what is copied which way, is counted in the software GPU's trace.
+//! Rows that lie on the device: tensors in CUDA shared memory, and kernels that move elements within a row. Launches,
+//! and copies by direction, are counted in the software GPU's trace.
 
 use std::fs;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ const TABLE: usize = 3 * 136;
 /// The table of a part that is gathered or scattered.
 const PART: usize = 24;
 
-/// `t` is each row turned, `y` its product with a weight and `t` side by side.
+/// `t` is each row reversed, `y` its product with a weight and `t` side by side.
 fn turned() -> Vec<u8> {
     let weight: Vec<u8> = (0..12_i32).flat_map(|index| ((index * 5 % 7 - 3) as f32 / 4.0).to_le_bytes()).collect();
     Onnx::default()
@@ -37,7 +37,7 @@ fn turned() -> Vec<u8> {
         .into_bytes()
 }
 
-/// `gpu` on the GPU, with more in its configuration, and `cpu`, the same on the CPU.
+/// `gpu` on the GPU, with further configuration, and `cpu`, the same on the CPU.
 fn models(more: &str) -> Folder {
     let folder = Folder::new("gpu-rows");
     let config = |name: &str, kind: &str, more: &str| {
@@ -78,7 +78,7 @@ impl ClientMemory {
     fn write(&self, at: usize, values: &[f32]) {
         let mut bytes = fs::read(&self.path).unwrap();
         bytes[at * 4..(at + values.len()) * 4].copy_from_slice(bytemuck::cast_slice(values));
-        // In place: what is mapped is this file.
+        // In place: this file is the one that is mapped.
         std::io::Write::write_all(&mut fs::OpenOptions::new().write(true).open(&self.path).unwrap(), &bytes).unwrap();
     }
 
@@ -98,11 +98,11 @@ fn row_values(rows: usize, seed: usize) -> Vec<f32> {
     (0..rows * ROW).map(|index| ((index * 11 + seed * 7) % 31) as f32 / 8.0 - 2.0).collect()
 }
 
-/// Where a tensor of a request is.
+/// Place of a request's tensor.
 #[derive(Clone, Copy)]
 enum Place {
     Message,
-    /// In a region, behind so many floats.
+    /// In a region, behind this number of floats.
     Region(&'static str, usize),
 }
 
@@ -128,7 +128,7 @@ fn values(response: &Response) -> Vec<f32> {
     value["outputs"][0]["data"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap() as f32).collect()
 }
 
-/// What the CPU gives.
+/// The answer of the CPU.
 fn wanted(server: &Server, rows: usize, seed: usize) -> Vec<f32> {
     values(&ask(server, "cpu", rows, seed, [Place::Message; 2]))
 }
@@ -138,7 +138,7 @@ fn check(got: &[f32], want: &[f32], what: &str) {
     assert!(got.len() == want.len() && got.iter().zip(want).all(is_near), "{what}: {got:?} for {want:?}");
 }
 
-/// What was copied and launched since, without the products, in an order of its own.
+/// Copies and launches since a point in the log, without the products, sorted.
 struct Traced<'a>(&'a Machine, usize);
 
 impl<'a> Traced<'a> {
@@ -159,13 +159,14 @@ impl<'a> Traced<'a> {
     }
 }
 
-/// Closes all regions, which are on so many devices, stops a server, and holds it to what it owes the driver.
+/// Closes all regions, which are on `devices` devices, stops a server, and checks that it released everything to the
+/// driver.
 fn end(server: Server, machine: &Machine, devices: usize) {
     let ended = || machine.log().matches("end of a context").count();
     let before = ended();
     let response = http::post(server.http(), "/v2/cudasharedmemory/unregister", b"").unwrap();
     assert_eq!(response.status, 200, "{}", text(&response));
-    // Memory of clients is open in a context of its own on each.
+    // Memory of clients is open in its own context on each device.
     until("they are closed", || ended() == before + devices);
     super::end(server, machine);
 }
@@ -184,7 +185,7 @@ fn tensors_in_cuda_shared_memory_never_lie_on_the_host() {
     let memory = ClientMemory::new(1000);
     memory.register(&server, "r", 0);
     for (rows, seed) in [(1, 3), (3, 4), (8, 5), (2, 6)] {
-        // Not on a multiple of more than a float.
+        // Aligned to a float only.
         memory.write(5, &row_values(rows, seed));
         memory.write(301, &[f32::NAN; 600]);
         let trace = Traced::begin(&machine);
@@ -206,7 +207,7 @@ fn tensors_in_cuda_shared_memory_never_lie_on_the_host() {
 #[test]
 fn a_batch_of_both_is_one_upload_one_gather_and_one_scatter() {
     let Some(machine) = traced() else { return };
-    // A batch is eight rows, however they come.
+    // A batch has eight rows, whenever they arrive.
     let folder = models("dynamic_batching { preferred_batch_size: 8 max_queue_delay_microseconds: 20000000 }\n");
     let server = machine.serve(folder.path(), &["--allow-client-shm=true"]);
     let memory = ClientMemory::new(2000);
@@ -282,7 +283,7 @@ fn what_cannot_stay_on_the_device_goes_over_the_host_and_gives_the_same() {
         let is_moved = |line: &String| line.starts_with("across") || line.contains("reshape_copy");
         assert_eq!(trace.lines().into_iter().find(is_moved), None, "{model} {name}");
     }
-    // Too little room: Triton's refusal, and nothing is written.
+    // Too little room: Triton's refusal, without a write.
     let body = json!({
         "inputs": [{ "name": "x", "datatype": "FP32", "shape": [1, 4, 6], "data": row_values(1, 1) }],
         "outputs": [{ "name": "y", "parameters": { "shared_memory_region": "near", "shared_memory_byte_size": 100 } }],
@@ -312,7 +313,7 @@ fn a_region_outlives_its_requests_and_the_context_of_the_models() {
         assert_eq!(response.status, 200, "{}", text(&response));
         check(&memory.read(500, OUTPUT_ROW), &want, "after a new context");
     }
-    // Unregistered while requests are under way: they end as if it was there.
+    // Unregistered while requests are under way: they end as before.
     thread::scope(|scope| {
         let asked: Vec<_> = (0..4).map(|_| scope.spawn(|| ask(&server, "gpu", 1, 2, places))).collect();
         until("one is in flight", || {

@@ -22,7 +22,7 @@ pub type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 /// The files of a server and of a client, and the authority of both.
 pub struct Files(Folder);
 
-/// How long a key takes.
+/// Kind of a key.
 #[derive(Clone, Copy)]
 pub enum KeyKind {
     /// ECDSA with P-256.
@@ -32,7 +32,7 @@ pub enum KeyKind {
 }
 
 impl Files {
-    /// Makes them; `None` where there is no `openssl`.
+    /// Makes them; `None` without `openssl`.
     pub fn new(kind: KeyKind) -> Option<Self> {
         if Command::new("openssl").arg("version").output().is_err() {
             skip_unless_ci("there is no openssl");
@@ -65,14 +65,14 @@ impl Files {
         fs::rename(self.path("new.pem"), self.path(&format!("{name}.pem"))).unwrap();
     }
 
-    /// Runs `openssl` with such words in the folder.
+    /// Runs `openssl` with these arguments in the folder.
     pub fn openssl(&self, words: &str) {
         let words_of: Vec<&str> = words.split(' ').filter(|word| !word.is_empty()).collect();
         let output = Command::new("openssl").args(words_of).current_dir(self.0.path()).output().unwrap();
         assert!(output.status.success(), "openssl {words}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Where a file is.
+    /// Path of a file.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
@@ -92,7 +92,7 @@ impl Files {
         flags
     }
 
-    /// What a client knows: the authority, and its own certificate if it shows it.
+    /// A client's configuration: the authority, and its own certificate if it shows one.
     pub fn client(&self, has_certificate: bool) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         let authority = fs::read(self.path("authority.pem")).unwrap();

@@ -1,4 +1,4 @@
-//! The line that a crash writes: an engine's signal ends the server, and names what ran.
+//! The line that a crash writes: an engine's signal ends the server, and names the run.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -11,13 +11,13 @@ use crate::support::server::Server;
 
 const UNRULY: &str = "backend: 'unruly' max_batch_size: 4 instance_group { count: 1 }
     input { name: 'IN' data_type: TYPE_INT32 dims: 1 } output { name: 'OUT' data_type: TYPE_INT32 dims: 1 }";
-/// What the backend `unruly` does for these inputs; `RAISE` and the number of a signal raises it.
+/// Actions of the backend `unruly` for these inputs; `RAISE` and the number of a signal raises it.
 const SEGV: i32 = 101;
 const ABORT: i32 = 102;
 const THREAD_SEGV: i32 = 104;
 const RAISE: i32 = 200;
 
-/// Has the backend crash by a request with this id; whatever is answered.
+/// Has the backend crash by a request with this id; the answer does not matter.
 fn crash(server: &Server, value: i32, id: &str) {
     let input = json!({"name": "IN", "shape": [1, 1], "datatype": "INT32", "data": [value]});
     let body = json!({"id": id, "inputs": [input]}).to_string();

@@ -1,5 +1,5 @@
-//! Backends in processes of their own: what crashes, hangs or grows in one costs the requests that it has, and the ledger
-//! of the server holds.
+//! Backends in processes of their own: a crash, a hang or growth in one costs only its own requests, and the server's
+//! counts stay right.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::support::metrics::metric;
 use crate::support::server::Server;
 use crate::support::{http, repository};
 
-/// What the backend `unruly` does for these inputs.
+/// Actions of the backend `unruly` for these inputs.
 const SEGV: i32 = 101;
 const ABORT: i32 = 102;
 const EXIT: i32 = 103;
@@ -36,7 +36,7 @@ fn unruly(parameters: &[(&str, &str)]) -> String {
     parameters.iter().map(parameter).fold(format!("{UNRULY}\n"), |text, more| text + &more)
 }
 
-/// A request with this input: its status, and its output or error.
+/// A request with this input. Returns its status, and its output or error.
 fn ask(server: &Server, value: i32) -> (u16, String) {
     let input = json!({"name": "IN", "shape": [1, 1], "datatype": "INT32", "data": [value]});
     let (status, answer) = infer(server, "unruly", &json!({"inputs": [input]}));
@@ -84,7 +84,7 @@ fn whatever_ends_a_process_costs_its_request_and_the_next_one_is_served() {
     assert!(log.contains("instance 'unruly_0_0' of 'unruly' was lost and is recreated"), "{log}");
     let failed = table.len() as u64;
     assert_eq!(count(&server, "nv_inference_request_success"), served);
-    // A run that was stopped is counted as one that was not run, as with ONNX models.
+    // A stopped run counts as one that did not run, as with ONNX models.
     assert_eq!((failures(&server, "BACKEND"), failures(&server, "REJECTED")), (failed - 2, 2));
     assert_eq!(count(&server, "deuteron_instance_restarts_total"), failed);
     let left = children(server.id());
@@ -183,7 +183,7 @@ fn a_load_that_crashes_or_hangs_in_any_stage_fails_and_says_how() {
 fn a_process_that_never_answers_is_started_after_pauses_and_requests_get_503_meanwhile() {
     let (_folder, models, backends) = folders(&[("unruly", &unruly(&[("isolation", "process")]))]);
     let server = start(&models, &backends, &[]);
-    // The first start after one that never answered is at once, the next a second later.
+    // The first restart after one that never answered is at once, the next a second later.
     for _ in 0..2 {
         until("the model", || is_ready(&server, "unruly"));
         assert_eq!(ask(&server, SEGV).0, 500);
@@ -218,7 +218,7 @@ fn a_request_that_its_client_left_is_known_to_the_backend_and_what_leaks_goes_wi
     let [process] = children(server.id())[..] else { panic!("one process") };
     (0..4).for_each(|_| assert_eq!(ask(&server, LEAK).0, 200));
     assert!(memory(process) >= 128 && memory(server.id()) < own + 64, "{} MiB", memory(process));
-    // As the kernel does it where memory runs out.
+    // As the kernel does when memory runs out.
     signal(process, "KILL");
     until("the next process", || children(server.id()).first().is_some_and(|id| *id != process));
     assert_eq!(ask(&server, 1), (200, "1".to_owned()));
@@ -254,7 +254,7 @@ fn large_tensors_grow_the_memory_that_is_shared_up_to_its_bound() {
     for megabytes in [1, 40, 70, 3] {
         assert_eq!(send(megabytes), (200, true), "{megabytes} MiB");
     }
-    // One more than there may be is refused, and harms nothing.
+    // One above the bound is refused, and harms nothing.
     assert_eq!(send(130).0, 503);
     assert_eq!(send(1), (200, true));
 }

@@ -1,5 +1,5 @@
-//! `tensorrt_plan` by the road of hosted backends, with a stand-in library in C that behaves at the interface as the real
-//! one does: no real TensorRT runs here.
+//! `tensorrt_plan` through hosted backends, with a stand-in library in C that behaves at the interface as the real one
+//! does: no real TensorRT runs here.
 
 use std::fs;
 use std::path::Path;
@@ -71,7 +71,7 @@ fn without_a_gpu_a_plan_is_refused_and_the_reason_is_the_gpu() {
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     };
     let plain = "platform: 'tensorrt_plan'";
-    // By preference of the backend, by configuration, and on the CPU by force.
+    // By preference of the backend, by configuration, and forced to the CPU.
     let by_library = "unable to load model 'plan', TensorRT backend supports only GPU device";
     for flags in [&["--gpu=off"][..], &["--gpu=off", "--backend-isolation=process"]] {
         let text = refusal(plain, flags);
@@ -79,7 +79,7 @@ fn without_a_gpu_a_plan_is_refused_and_the_reason_is_the_gpu() {
     }
     let text = refusal("platform: 'tensorrt_plan' instance_group { kind: KIND_GPU }", &[]);
     assert!(text.contains("KIND_GPU") || text.contains("GPU"), "{text}");
-    // What is no plan says so in the backend's words.
+    // A file that is not a plan is refused in the backend's words.
     let folder = folders(plain);
     fs::write(folder.path().join("models/plan/1/model.plan"), "no plan").unwrap();
     let directory = backends(folder.path());

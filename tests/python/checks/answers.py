@@ -57,7 +57,7 @@ RIGHT = np.full((1, 16), 7, dtype=np.int32)
 
 
 def as_sent(name, array):
-    """What tritonclient gives back for the same tensor: JSON strings come back as `str`."""
+    """tritonclient's result for the same tensor: JSON strings come back as `str`."""
     return array if name != "BYTES" else _objects([[text.decode() for text in row] for row in array])
 
 

@@ -1,4 +1,4 @@
-"""What a configuration decides: shapes that the model does not have, one value a row, labels per output."""
+"""Effects of a configuration: shapes that the model does not have, one value a row, labels per output."""
 
 import numpy as np
 

@@ -11,7 +11,7 @@ LABELS = (DIGITS / "labels.txt").read_text().split()
 SCAN = np.fromfile(DIGITS / "raw.bin", dtype="<f4").reshape(1, 64)
 RECORDS = np.fromfile(DIGITS / "held_out.bin", dtype=np.uint8).reshape(-1, 65)
 ACCURACY_MIN = 0.97
-# Where "python" is among the labels of the model standard_v3_3.
+# Index of "python" among the labels of the model standard_v3_3.
 MAGIKA_PYTHON = 143
 
 

@@ -1,4 +1,4 @@
-"""What the checks are made of: their register, one face for the four kinds of client, plain HTTP."""
+"""The parts of checks: their register, one face for the four kinds of client, plain HTTP."""
 
 import asyncio
 import http.client
@@ -127,12 +127,12 @@ class Client:
         return result.get_response() if self.is_http else result.get_response(as_json=True)
 
     def status(self, http_status, grpc_status):
-        """What `InferenceServerException.status` says for either protocol."""
+        """The text of `InferenceServerException.status` for either protocol."""
         return str(http_status) if self.is_http else f"StatusCode.{grpc_status}"
 
 
 class Server:
-    """Where the server listens, and the ways to talk to it."""
+    """The server's addresses, and the ways to talk to it."""
 
     def __init__(self, http_address, grpc_address):
         self.http = http_address

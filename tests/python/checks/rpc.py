@@ -1,4 +1,4 @@
-"""What is gRPC's alone: health service, reflection, unknown methods, deadlines, cancellation."""
+"""Checks of gRPC alone: health service, reflection, unknown methods, deadlines, cancellation."""
 
 import time
 

@@ -116,7 +116,7 @@ class Calls(WorkerTest):
         )
         found, _ = self.answered(server, code, lambda call: server.reply_call(call, error=(4, text)))
         self.assertEqual(found, repr((True, text, "UNAVAILABLE", [])))
-        # What cannot be sent is an error too.
+        # An argument that cannot be sent is an error too.
         big = "pb.InferenceRequest(model_name='x', inputs=[], requested_output_names=[], correlation_id='y' * 200).exec().error().message()"
         self.assertEqual(self.evaluate(server, big), "'a correlation id has at most 128 bytes'")
         self.assertEqual(self.evaluate(server, "r.exec().has_error()"), "True")

@@ -1,4 +1,4 @@
-"""What the tests of the process of a Python model share: models, and a test case that starts servers."""
+"""Shared by the tests of the process of a Python model: models, and a test case that starts servers."""
 
 import os
 import shutil
@@ -106,7 +106,7 @@ class WorkerTest(unittest.TestCase):
         return self.serve(EVALUATE, "CODE:BYTES A:FP32 B:BYTES C:BF16", "TEXT:BYTES OUT:FP32", **settings)
 
     def evaluate(self, server, code, known=None, **inputs):
-        """What Python text gives in `execute`."""
+        """The value of a Python text in `execute`."""
         request = {"CODE": text_tensor((1,), code.encode())}
         request.update(inputs)
         return server.ask(request, known)["TEXT"][0].decode()

@@ -208,7 +208,7 @@ class Control(WorkerTest):
 
 
 class Complete(WorkerTest):
-    """What `auto_complete_config` may do."""
+    """Rights of `auto_complete_config`."""
 
     def complete(self, body, config=None):
         source = model(

@@ -1,4 +1,4 @@
-"""Where a model is, and how it is imported."""
+"""The place and the import of a model."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from worker.case import IDENTITY, WorkerTest, X, model
 
 
 class Imports(WorkerTest):
-    """Where a model is, how it is imported."""
+    """The place and the import of a model."""
 
     def test_the_module_has_tritons_name_and_finds_its_neighbours(self):
         source = model(

@@ -1,4 +1,4 @@
-"""When memory of the server is free again, and what happens when there is none."""
+"""Release of the server's memory, and the lack of it."""
 
 import json
 
@@ -10,7 +10,7 @@ from worker.server import text_tensor
 
 
 class Memory(WorkerTest):
-    """When memory of the server is free again, and what happens when there is none."""
+    """Release of the server's memory, and the lack of it."""
 
     KEEP = model(
         """

@@ -1,4 +1,4 @@
-"""What `execute` may return or raise, and what the server is told."""
+"""Results and exceptions of `execute`, and their messages to the server."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from worker.server import text_tensor
 
 
 class Returns(WorkerTest):
-    """What execute may return, and what the client sees."""
+    """Results of `execute`, and the client's view of them."""
 
     def returned(self, expression, **options):
         return self.serve(model("def execute(self, requests):\n    " + expression), **options)

@@ -383,7 +383,7 @@ class Server:
             self._read(max(0.0, end - time.monotonic()))
 
     def end_text(self):
-        """What the process printed; waits for its end."""
+        """The output of the process; waits for its end."""
         try:
             out, error = self.process.communicate(timeout=5)
         except subprocess.TimeoutExpired:

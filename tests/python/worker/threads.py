@@ -49,7 +49,7 @@ print(InferenceSession.__init__.__doc__, type(ort.__loader__).__name__, ort.__sp
 
 
 class Threads(unittest.TestCase):
-    """What `deuteron_threads` changes, and what not."""
+    """Changes by `deuteron_threads`, and their absence elsewhere."""
 
     def told(self, count, package=PACKAGE, program=PROGRAM):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,5 @@
 // The library of the stand-in (torch.h). A module is a text: `stand-in`, then a line for each argument (`argument NAME
-// TYPE`), then what a run returns, one line for each output.
+// TYPE`), then the results of a run, one line for each output.
 #include "torch.h"
 
 #include <sstream>

@@ -1,7 +1,7 @@
-// A stand-in for the part of PyTorch's C++ interface that the shim uses: tensors of the host's memory with counted storages,
-// lists, dictionaries, and modules that are a few lines of text. Tests compile the shim against it, so that finding,
-// compiling, keeping, loading and running are tried without a download. What it must get right is what the shim relies on:
-// who refers to which memory.
+// A stand-in for the part of PyTorch's C++ interface that the shim uses: tensors of the host's memory with counted
+// storages, lists, dictionaries, and modules that are a few lines of text. Tests compile the shim against it, so that
+// finding, compiling, keeping, loading and running are tried without a download. The shim relies on one property of it:
+// the count of references to each storage.
 #pragma once
 
 #include <atomic>

@@ -167,7 +167,7 @@ fn a_variable_of_the_user_goes_before_ours_in_every_library() {
     let told = |set: &[(&str, &str)]| {
         let server: Vec<_> = set.iter().map(|(name, value)| (name.into(), value.into())).collect();
         let ours: BTreeMap<_, _> = thread_variables(&server, 3).collect();
-        // What a library finds: its variable, then the other name.
+        // The variable that a library reads: its own, then the other name.
         move |name: &str| ours.get(name).cloned().unwrap_or_else(|| "unset".to_owned())
     };
     let all: Vec<_> = THREAD_VARIABLES.iter().map(|(name, _)| *name).collect();
@@ -184,7 +184,7 @@ fn a_variable_of_the_user_goes_before_ours_in_every_library() {
     check(&[("OMP_NUM_THREADS", "1")], &["OMP_NUM_THREADS"], "1");
     check(&[("OMP_NUM_THREADS", "8,2")], &["OMP_NUM_THREADS"], "8");
     check(&[("OMP_NUM_THREADS", " 2 ")], &["OMP_NUM_THREADS"], "2");
-    // What OpenMP ignores says nothing.
+    // A value that OpenMP ignores does not count.
     check(&[("OMP_NUM_THREADS", "many")], &["OMP_NUM_THREADS"], "3");
     check(&[("OMP_NUM_THREADS", "0")], &["OMP_NUM_THREADS"], "3");
     check(&[("OMP_NUM_THREADS", "")], &[], "3");

@@ -1,5 +1,5 @@
-//! The pieces that messages are made of, both ways. Reading never goes beyond the message, and allocates no more than
-//! what it has read.
+//! The pieces that messages are made of, both ways. Reading never goes beyond the message, and allocates at most the
+//! size that it has read.
 
 use std::time::Duration;
 

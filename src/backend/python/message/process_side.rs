@@ -84,7 +84,7 @@ pub enum AuxOrder {
     SpaceReply {
         /// The call.
         call: u64,
-        /// `Ok` to look again, or the reason why there is no more memory.
+        /// `Ok` to look again, or the reason for having no further memory.
         outcome: Result<(), String>,
         /// Slots of the response region that are free again.
         released: Vec<u32>,

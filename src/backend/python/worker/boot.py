@@ -1,4 +1,4 @@
-"""What `python3 -c` runs in the process of a Python model: takes the program over the socket that is standard input.
+"""The program of `python3 -c` in the process of a Python model: takes the rest over the socket that is standard input.
 
 The first message brings three descriptors and the sources of all modules. None of them is a file, so this also imports
 them: a module is compiled when it is first asked for, which keeps what a model does not use out of its start.
@@ -43,7 +43,7 @@ class SentModules:
 
 
 def read(main, size):
-    """Exactly so many bytes: what follows the modules is not ours."""
+    """Reads exactly `size` bytes: later bytes belong to another reader."""
     parts = []
     while size > 0:
         part = main.recv(size)
@@ -74,7 +74,7 @@ def boot():
     os.close(null)
     os.set_blocking(main_fd, True)
     main = _socket.socket(fileno=main_fd)
-    # The descriptors come with the first byte. Reading no more than the count leaves the rest in the socket.
+    # The descriptors come with the first byte. Reading only the count leaves the rest in the socket.
     flags = _socket.MSG_CMSG_CLOEXEC
     count, ancillary, _, _ = main.recvmsg(4, _socket.CMSG_SPACE(12), flags)
     if not count:

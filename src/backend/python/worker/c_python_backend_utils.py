@@ -27,7 +27,7 @@ __all__ = [
     "TRITONSERVER_MEMORY_CPU", "TRITONSERVER_MEMORY_GPU", "is_model_ready", "load_model", "unload_model",
 ]
 
-# Where the rest is.
+# Modules of the other names.
 ELSEWHERE = {
     "Metric": "deuteron_metric",
     "MetricFamily": "deuteron_metric",
@@ -55,7 +55,7 @@ class BoundEnum(enum.IntEnum):
 
 
 class MemoryType(BoundEnum):
-    """Where memory is."""
+    """Kind of memory: of the CPU or of a GPU."""
 
     TRITONSERVER_MEMORY_GPU = 0
     TRITONSERVER_MEMORY_CPU = 1
@@ -67,7 +67,7 @@ MemoryType.__module__ = "c_python_backend_utils"
 
 
 class PreferredMemory:
-    """Where the outputs of a request to another model should be. Accepted, but they are always in the CPU's memory."""
+    """Preferred memory for the outputs of a request to another model. Accepted, but they are always in the CPU's memory."""
 
     __slots__ = ("_type", "_device")
 

@@ -33,7 +33,7 @@ def encode(sources):
 
 
 def publish(sources):
-    """An entry for `sys.path`, of use as long as this process lives. None where the system cannot do that."""
+    """An entry for `sys.path`, of use as long as this process lives. None if the system cannot do that."""
     try:
         fd = os.memfd_create("python-modules")
         with open(fd, "wb", closefd=False) as file:

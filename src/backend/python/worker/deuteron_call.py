@@ -45,7 +45,7 @@ SIGNATURE = (
 
 
 class Target:
-    """Where a request goes: the model, its version, and the wanted outputs."""
+    """Target of a request: the model, its version, and the wanted outputs."""
 
     __slots__ = ("model", "version", "outputs", "parent")
 
@@ -216,9 +216,9 @@ class ModelCall(channel.Call):
         super().__init__()
         self.number = 0
         self.is_decoupled = is_decoupled
-        # Whether the last response was taken.
+        # True if the last response was taken.
         self.is_finished = False
-        # Whether nobody takes responses any more.
+        # True if responses are no longer taken.
         self.is_abandoned = False
         # Called in the reader's thread when the first response has come.
         self.notify = None
@@ -227,7 +227,7 @@ class ModelCall(channel.Call):
         try:
             response, is_last = decode_reply(body, self.is_decoupled)
         except Exception as error:
-            # Whoever waits must get something.
+            # A waiting caller must get something.
             response, is_last = failed(error), bool(body[8] & 1)
         self.replies.append((response, is_last))
         return is_last
@@ -248,7 +248,7 @@ class ModelCall(channel.Call):
             channel.process.aux.writer.send_last_word(frame(channel.BLS_READ, U64.pack(self.number)))
 
     def drain(self):
-        """Drops responses that nobody takes."""
+        """Drops responses that are no longer taken."""
         while True:
             try:
                 _, is_last = self.replies.popleft()
@@ -289,7 +289,7 @@ def execute(request, decoupled):
 
 
 def execute_later(request, decoupled):
-    """`InferenceRequest.async_exec`. A future of the running loop, which whoever reads the aux socket completes."""
+    """`InferenceRequest.async_exec`. A future of the running loop, which the reader of the aux socket completes."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -313,7 +313,7 @@ def execute_later(request, decoupled):
         try:
             loop.call_soon_threadsafe(take)
         except RuntimeError:
-            # The loop is closed: nobody waits.
+            # The loop is closed: no caller waits.
             call.is_abandoned = True
             call.drain()
 
@@ -330,7 +330,7 @@ def execute_later(request, decoupled):
 
 
 def cancel_call(call):
-    """Tells the server that nobody needs the responses."""
+    """Tells the server that the responses are no longer needed."""
     if not call.is_finished:
         channel.process.aux.writer.send_last_word(frame(channel.BLS_CANCEL, U64.pack(call.number)))
 
@@ -386,7 +386,7 @@ class ResponseIterator:
         except AttributeError:
             return
         if not call.is_finished:
-            # The rest is taken by whoever reads, so that the other model can end.
+            # The reader takes the rest, so that the other model can end.
             call.is_abandoned = True
             call.drain()
             if not call.is_finished:

@@ -149,7 +149,7 @@ class FrameReader:
         except OSError:
             size = 0
         if size == 0:
-            # The server is gone, or has closed this process's sockets: nobody wants anything of it any more.
+            # The server is gone, or has closed this process's sockets: it needs nothing of this process.
             os._exit(0)
         self.end += size
 
@@ -194,7 +194,7 @@ class AuxSocket:
         self.lock = _thread.RLock()
         self.is_read = False
         self.sleeping = deque()
-        # What starts the thread that reads for good: whoever takes it out starts the thread.
+        # The starter of the thread that reads for good: the thread that pops it starts that thread.
         self.reader_starts = [self._read_for_good]
         # `which` and number of a region, to the call that waits for it.
         self.region_calls = {}

@@ -81,7 +81,7 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
-    """Whether a version of a model, or any, is ready."""
+    """True if a version of a model, or any, is ready."""
     if not isinstance(model_name, str) or not isinstance(model_version, str):
         raise refuse(
             "is_model_ready()", "(model_name: str, model_version: str = '') -> bool", model_name, model_version

@@ -59,7 +59,7 @@ capsule_pointer.restype, capsule_pointer.argtypes = ctypes.c_void_p, (ctypes.c_v
 capsule_rename = ctypes.pythonapi.PyCapsule_SetName
 capsule_rename.restype, capsule_rename.argtypes = ctypes.c_int, (ctypes.c_void_p, ctypes.c_char_p)
 
-# What capsules that were given out refer to, by the address of their structure.
+# Objects behind exported capsules, by the address of their structure.
 exported = {}
 
 
@@ -70,7 +70,7 @@ def _delete(address, exported=exported):
 
 @CAPSULE_DESTRUCTOR
 def _destroy_capsule(capsule, exported=exported, is_valid=capsule_is_valid, pointer=capsule_pointer, name=CAPSULE_NAME):
-    # Nobody has taken the tensor out.
+    # The tensor was not taken out.
     if is_valid(capsule, name):
         exported.pop(pointer(capsule, name), None)
 

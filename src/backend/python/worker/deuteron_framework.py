@@ -1,4 +1,4 @@
-"""What the server's own Python models of other frameworks share: inputs and outputs of the configuration, batches that are
+"""Shared by the server's own Python models of other frameworks: inputs and outputs of the configuration, batches that are
 gathered along the first dimension and cut apart, and outputs that are compared with the configuration."""
 
 import json
@@ -10,7 +10,7 @@ import triton_python_backend_utils as pb_utils
 
 # Characters of a framework's text that go to clients.
 FAILURE_MAX = 2000
-# How the line begins that names an error.
+# Beginning of the line that names an error.
 ERROR = re.compile(r"^[A-Za-z0-9._]*(Error|Exception): ", re.MULTILINE)
 # Words of a text that speaks of the machine or of the framework, and of one that blames shapes or values of a request. The
 # same as those of the server's `backend/blame.rs`.
@@ -24,7 +24,7 @@ REQUEST_FAULTS = (
     "index", "invalid value", "less than", "mismatch", "must match", "out of bound", "out of data bounds",
     "out of range", "rank", "shape", "unknown categor",
 )
-# What a control of a sequence is set by, and its datatype.
+# The fields that set a control of a sequence, and their datatypes.
 CONTROL_TYPES = (("int32_false_true", "TYPE_INT32"), ("fp32_false_true", "TYPE_FP32"), ("bool_false_true", "TYPE_BOOL"))
 NOT_MADE = ("batch_input", "batch_output")
 
@@ -58,7 +58,7 @@ def shortened(text):
 
 
 def blames_request(text):
-    """Whether a framework's text blames the shapes or values of the request."""
+    """True if a framework's text blames the shapes or values of the request."""
     text = text.lower()
     return any(word in text for word in REQUEST_FAULTS) and not any(word in text for word in OWN_FAULTS)
 

@@ -19,7 +19,7 @@ NUMBER = Struct("<Q")
 
 
 class RequestLayout:
-    """What requests of one form have in common.
+    """Layout of all requests of one form.
 
     A request is unpacked into a row: its number, `prefix` (that it has no details, and what it wants), then for each input
     offset, size and dimensions, and between two inputs the index, datatype and rank of the next.
@@ -80,7 +80,7 @@ class RequestDecoder:
 
     @staticmethod
     def _row_if(layout, buffer, rest, end):
-        """What follows the details, if it is of this layout."""
+        """The row behind the details, if it has this layout."""
         if rest + layout.rest.size > end:
             return None
         row = layout.rest.unpack_from(buffer, rest)

@@ -11,7 +11,7 @@ import deuteron_channel as channel
 LOG_ERROR = 2
 
 loop = None
-# Coroutines that nobody waits for; the loop itself does not keep them.
+# Coroutines without a waiter; the loop itself does not keep them.
 running = set()
 # The main thread and one that asks `is_ready` may be the first at once.
 lock = _thread.allocate_lock()
@@ -33,7 +33,7 @@ def run(coroutine):
 
 
 def start(coroutine, states):
-    """Runs a coroutine that nobody waits for. The requests of these senders fail if it does."""
+    """Runs a coroutine without a waiter. The requests of these senders fail if it does."""
     future = asyncio.run_coroutine_threadsafe(_guard(coroutine, states), _loop())
     running.add(future)
     future.add_done_callback(running.discard)

@@ -2,7 +2,7 @@
 
 Inputs are views of a request region. All views of one message have the same base, its *root*: an array made directly from
 the mapping, since numpy makes the first array that is not made from another array the base of all views. When the root is
-gone, nothing refers to the message any more, and the server may use its slot again.
+gone, nothing refers to the message, and the server may use its slot again.
 
 Outputs are copied once, into a span of the newest response region.
 """
@@ -55,7 +55,7 @@ class RequestMemory:
         self.kept_limit = KEPT_ROOTS_MIN
 
     def add(self, number, size, fd):
-        """Maps a region. The descriptor is not needed any more then."""
+        """Maps a region. The descriptor is then no longer needed."""
         self.maps[number] = mmap.mmap(fd, size)
         os.close(fd)
 
@@ -68,7 +68,7 @@ class RequestMemory:
         return np.ndarray(size, np.uint8, region, offset)
 
     def forget_before(self, number):
-        """Nothing names older regions any more once a batch came in this one; their mappings go with their last array."""
+        """Nothing names older regions once a batch came in this one; their mappings go with their last array."""
         for old in [old for old in list(self.maps) if old < number]:
             del self.maps[old]
 
@@ -160,13 +160,13 @@ class ResponseMemory:
             self._drop_if_unused(old)
 
     def allocate(self, size):
-        """A span of so many bytes: its slot, region and offset. Asks the server for more memory if there is no room."""
+        """A span of `size` bytes: its slot, region and offset. Asks the server for more memory if there is no room."""
         size = (size + ALIGNMENT - 1) & -ALIGNMENT
         span = self._take(size)
         return span if span is not None else self._wait_for_room(size)
 
     def release(self, slots):
-        """The server needs these slots no more."""
+        """The server no longer needs these slots."""
         with self.lock:
             for slot in slots:
                 taken = self.slots.pop(slot, None)

@@ -22,7 +22,7 @@ LABELS_MAX = 256
 
 
 class MetricKind(enum.IntEnum):
-    """What a family measures."""
+    """Kind of a family's metrics."""
 
     COUNTER = 0
     GAUGE = 1
@@ -34,7 +34,7 @@ class MetricKind(enum.IntEnum):
 
 MetricKind.__module__ = "c_python_backend_utils"
 
-# What each kind does not take, in the words of Triton's core.
+# Methods that a kind does not have, in the words of Triton's core.
 UNSUPPORTED = {
     (MetricKind.COUNTER, SET): "Set",
     (MetricKind.HISTOGRAM, SET): "Set",
@@ -45,7 +45,7 @@ UNSUPPORTED = {
 
 
 class FamilyState:
-    """What a family and its metrics share."""
+    """State of a family and of its metrics."""
 
     __slots__ = ("kind", "id", "is_deleted")
 

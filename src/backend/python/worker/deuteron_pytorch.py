@@ -254,7 +254,7 @@ class TritonPythonModel(FrameworkModel):
             )
         if isinstance(value, list):
             return np.array([text.encode() for text in value], dtype=object)
-        # What the module could change later must not be what is sent.
+        # A copy: the module may change its own tensor later.
         return value.detach().cpu().contiguous().clone().numpy()
 
 

@@ -39,7 +39,7 @@ EMPTY_DETAILS = bytes(33)
 FIRST_OUTPUT = [Struct("<BIHHBBQQ" + str(rank) + "q") for rank in range(RANK_MAX + 1)]
 OUTPUT = [Struct("<HBBQQ" + str(rank) + "q") for rank in range(RANK_MAX + 1)]
 
-# What the server accepts in a response.
+# The server's limits for a response.
 PARAMETERS_MAX = 256
 CORRELATION_SIZE_MAX = 128
 
@@ -154,7 +154,7 @@ class InferenceResponse:
         return [*self._outputs]
 
     def has_error(self) -> bool:
-        """Whether the request failed."""
+        """True if the request failed."""
         return self._error is not None
 
     def error(self) -> Optional[TritonError]:
@@ -178,7 +178,7 @@ def parameters_json(parameters):
             raise TritonModelException(
                 "Expect parameters values to have type bool/int/str, found type " + str(type(value))
             )
-        # What the server would have to refuse, after the fact.
+        # Values that the server would have to refuse afterwards.
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise TritonModelException("Expect parameters values of type int to fit into 64 bits, found " + str(value))
     if len(parameters) > PARAMETERS_MAX:
@@ -295,7 +295,7 @@ class RequestDetails:
 
 
 def details_end(buffer, at):
-    """Where the details that begin here end."""
+    """The end of the details that begin here."""
     at += 4 + U32.unpack_from(buffer, at)[0]
     kind = buffer[at]
     at += 1
@@ -309,13 +309,13 @@ NO_DETAILS = RequestDetails()
 
 
 class RequestBatch:
-    """What the requests of one batch share."""
+    """State of the requests of one batch."""
 
     __slots__ = ("root", "is_returned", "release")
 
     def __init__(self, root):
         self.root = root
-        # Whether `execute` has returned: a request that has no sender by then has been answered.
+        # True if `execute` has returned: a request that has no sender by then has been answered.
         self.is_returned = False
         # Release flags by the id of the request; None if no request has any.
         self.release = None
@@ -420,13 +420,13 @@ class InferenceRequest:
         return set(self._target.outputs if self._layout is None else self._layout.wanted)
 
     def is_cancelled(self) -> bool:
-        """Whether the client needs no answer any more. Asks the server."""
+        """True if the client no longer needs an answer. Asks the server."""
         if self._layout is None:
             return False
         return self.get_response_sender().is_cancelled()
 
     def get_response_sender(self) -> InferenceResponseSender:
-        """What sends responses before, or after, `execute` returns."""
+        """The sender of responses before, or after, `execute` returns."""
         sender = self._sender
         if sender is None:
             sender = InferenceResponseSender.__new__(InferenceResponseSender)
@@ -488,7 +488,7 @@ def _sequence(value, refusal, *given):
 
 
 class SenderState:
-    """How far the responses to one request have come. It outlives the sender."""
+    """Progress of the responses to one request. It outlives the sender."""
 
     __slots__ = (
         "request", "wanted", "lock", "sent", "is_closed", "is_orphan", "is_cancelled", "is_returned", "is_dropped",
@@ -505,10 +505,10 @@ class SenderState:
         # The sender of a request to another model, which nothing can be sent to.
         self.is_orphan = False
         self.is_cancelled = False
-        # Whether the answer to the batch left this request to its sender.
+        # True if the answer to the batch left this request to its sender.
         self.is_returned = False
         self.is_dropped = False
-        # Whoever takes it out reports that the sender is gone: its finalizer, or the end of `execute`.
+        # The caller that pops it reports that the sender is gone: its finalizer, or the end of `execute`.
         self.drop = [True]
         # Why the coroutine that had the request failed.
         self.failure = None
@@ -537,14 +537,14 @@ class SenderState:
             self.sent += 1
 
     def take_drop(self):
-        """Whether the caller is the one to report that the sender is gone."""
+        """True if the caller must report that the sender is gone."""
         try:
             return self.drop.pop()
         except IndexError:
             return False
 
     def dropped_frame(self):
-        """What tells the server that the sender is gone."""
+        """The frame that tells the server that the sender is gone."""
         if self.failure is not None and not self.is_closed:
             response = b"\2" + bytes((TritonError.INTERNAL,)) + str32(self.failure)
             return frame(channel.SEND, U64.pack(self.request), bytes((SEND_FINAL,)), NO_SPAN, response)
@@ -583,7 +583,7 @@ class InferenceResponseSender:
         process.main.send(frame(channel.SEND, U64.pack(state.request), bytes((flags,)), span, body))
 
     def is_cancelled(self) -> bool:
-        """Whether the client needs no answer any more. Asks the server, until the answer is yes."""
+        """True if the client no longer needs an answer. Asks the server, until the answer is yes."""
         state = self._state
         if not state.is_cancelled and not state.is_orphan:
             is_known, value = channel.process.aux.ask(channel.IS_CANCELLED, U64.pack(state.request))

@@ -27,7 +27,7 @@ NUMPY_TYPES = {
     12: np.float64,
     13: np.object_,
 }
-# What arrays of a datatype are made with; BYTES and BF16 have none.
+# numpy types of the datatypes; BYTES and BF16 have none.
 DTYPES = {code: np.dtype(kind) for code, kind in NUMPY_TYPES.items() if code != BYTES}
 DATATYPES = {np.dtype(kind): code for code, kind in NUMPY_TYPES.items()}
 
@@ -95,7 +95,7 @@ class Tensor:
         return list(self._array.shape if self._data is None else self._dims)
 
     def is_cpu(self) -> bool:
-        """Whether the contents are in the memory of the CPU."""
+        """True if the contents are in the memory of the CPU."""
         return not isinstance(self._data, DeviceMemory)
 
     def triton_dtype(self):
@@ -173,7 +173,7 @@ def _datatype(dtype):
 
 
 def split_strings(data):
-    """The elements of a BYTES tensor: each is its 32-bit length and so many bytes."""
+    """The elements of a BYTES tensor: each is its 32-bit length and its bytes."""
     data = bytes(data)
     size = len(data)
     if size >= 4:

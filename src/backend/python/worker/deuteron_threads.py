@@ -22,7 +22,7 @@ class PatchedLoader:
         return self.loader.create_module(spec)
 
     def exec_module(self, module):
-        # What others see of the module is its own loader.
+        # Other code sees the module's own loader.
         module.__spec__.loader = module.__loader__ = self.loader
         self.loader.exec_module(module)
         self.change(module)

@@ -132,7 +132,7 @@ class Process:
         return SPAN.pack(slot, region.number, start, size)
 
     def failure_text(self, text):
-        """What clients are told when the model fails."""
+        """The text for clients when the model fails."""
         return "Failed to process the request(s) for model '" + self.name + "', message: " + text
 
     def handle_execute(self, start, end):
@@ -213,7 +213,7 @@ class Process:
             return ModelFailure(describe(error))
 
     def _encode(self, batch, requests, returned, states):
-        """What `execute` returned, encoded. `states` gets the place and state of each sender that answers instead."""
+        """The result of `execute`, encoded. `states` gets the place and state of each sender that answers instead."""
         if returned is None:
             returned = [None] * len(requests)
         elif self.is_decoupled:
@@ -317,7 +317,7 @@ class Process:
             except BaseException as error:
                 self.log(LOG_ERROR, describe(error), self.settings["model_file"], 0)
         self.main.send(frame(channel.FINALIZED))
-        # What the model still holds ends with the interpreter: its finalizers have nobody to talk to.
+        # Objects that the model still holds end with the interpreter: their finalizers have no server to talk to.
         self.main.socket = self.aux.writer.socket = None
 
     def _answer_is_ready(self, ask):
@@ -348,7 +348,7 @@ class ModelFailure:
 
 
 def is_coroutine(value):
-    """Whether a function of the model turned out to be a coroutine. Does not import asyncio for those that did not."""
+    """True if a function of the model turned out to be a coroutine. Does not import asyncio for those that did not."""
     if value is None or not hasattr(value, "send") or not hasattr(value, "throw"):
         return False
     import asyncio
@@ -382,7 +382,7 @@ def describe(error):
 
 # Signals that the server may send to the whole group: it says by a message how the process ends.
 IGNORED = (_signal.SIGINT, _signal.SIGTERM)
-# What a thread that forks had blocked, by thread.
+# Blocked signals of a thread that forks, by thread.
 masks = {}
 
 

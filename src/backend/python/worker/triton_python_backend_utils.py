@@ -1,4 +1,4 @@
-"""What Python models import: `import triton_python_backend_utils as pb_utils`.
+"""The module that Python models import: `import triton_python_backend_utils as pb_utils`.
 
 Everything that Triton's module of this name has. The classes are in `c_python_backend_utils`, as in Triton.
 """
@@ -68,7 +68,7 @@ __all__ = [
 
 
 def __getattr__(name):
-    # What few models use is imported when it is asked for.
+    # Names that few models use are imported on first use.
     if name == "ModelConfig":
         from deuteron_config import ModelConfig as value
     elif name in ("Metric", "MetricFamily", "is_model_ready", "load_model", "unload_model"):
@@ -117,12 +117,12 @@ def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) 
 
 
 def get_input_config_by_name(model_config: Dict[str, Any], name: str) -> Optional[Dict[str, Any]]:
-    """What the configuration says of the input of this name; None if it has none."""
+    """The configuration of the input of this name; None if it has no such input."""
     return _config_by_name(model_config, "input", name)
 
 
 def get_output_config_by_name(model_config: Dict[str, Any], name: str) -> Optional[Dict[str, Any]]:
-    """What the configuration says of the output of this name; None if it has none."""
+    """The configuration of the output of this name; None if it has no such output."""
     return _config_by_name(model_config, "output", name)
 
 
@@ -134,7 +134,7 @@ def _config_by_name(model_config, side, name):
 
 
 def using_decoupled_model_transaction_policy(model_config: Dict[str, Any]) -> bool:
-    """Whether the model may answer a request any number of times."""
+    """True if the model may answer a request any number of times."""
     if "model_transaction_policy" in model_config:
         return model_config["model_transaction_policy"]["decoupled"]
     return False

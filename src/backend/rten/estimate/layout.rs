@@ -236,7 +236,7 @@ fn cut_axis(size: Interval, start: Interval, end: Interval, step: Interval) -> (
             let (length, start) = length(size);
             (Interval::exact(length), Some((start as i64, step as i64)))
         }
-        // Places that count from the start cut no more than lies between them.
+        // Indices that count from the start cut at most the elements between them.
         _ if step > 0.0 && start >= 0.0 && end >= 0.0 => {
             (Interval::up_to(size.high.min(((end - start) / step).ceil().max(0.0))), None)
         }

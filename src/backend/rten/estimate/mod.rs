@@ -1,7 +1,7 @@
 //! The memory of a run, computed before it is taken: the engine asks the allocator for all tensors
-//! of a graph, and a process whose allocator has no more is aborted. The estimate depends on the
-//! shapes of the inputs, and on the values that sizes are computed from; an instance remembers
-//! those that passed, so that a run like an earlier one costs a comparison.
+//! of a graph, and a process whose allocator fails is aborted. The estimate depends on the shapes
+//! of the inputs, and on the values that sizes are computed from; an instance remembers those that
+//! passed, so that a run like an earlier one costs a comparison.
 
 mod elements;
 mod facts;

@@ -292,7 +292,7 @@ fn top_k(node: &OnnxNode, inputs: &OperatorInputs<'_>) -> Result<Made, RuleError
         None => Interval::exact(node.integer("k", 1) as f64),
     };
     if let Some(size) = sizes.get_mut(axis) {
-        // The engine makes room for as many as are asked for, and only then looks whether there are so many.
+        // The engine makes room for `k` elements, and only then compares `k` with the size of the axis.
         *size = if wanted.value().is_some() { wanted.as_size() } else { size.min(wanted.as_size()) };
     }
     let best = TensorFacts::of(sizes).like(input);

@@ -46,7 +46,7 @@ impl Lowering<'_> {
                                   which the engine computes";
                     return Ok(Err(reason.to_owned()));
                 }
-                // What constants alone come to is known: nothing checks it later.
+                // The result of constants alone is known: nothing checks it later.
                 let is_known = bounds.is_some() && !value.is_requested && is_of_constants(node, &inputs);
                 if value.is_beyond() && !is_moved && !is_known {
                     // Checked by each run; or about shapes, which no machine has memory for beyond 32 bits.
@@ -162,7 +162,7 @@ fn result_dims(node: &NodeMessage, operator: &Operator, inputs: &[GraphValue]) -
     }
 }
 
-/// Whether an operator's results are those of constants, and not about shapes.
+/// Returns true if an operator's results are those of constants, and not about shapes.
 fn is_of_constants(node: &NodeMessage, inputs: &[GraphValue]) -> bool {
     let are_constants = !inputs.is_empty() && inputs.iter().all(|value| value.integers.is_some());
     are_constants || node.op_type == "ConstantOfShape"

@@ -125,7 +125,7 @@ fn field_blocks(table: &mut Table) {
     }
     let part = [frame(HEADERS, 0, 1, start), frame(CONTINUATION, END_HEADERS, 3, rest)].concat();
     table.add("9113 §6.10", "CONTINUATION of another stream", vec![part], Want::Connection(&[PROTOCOL]));
-    // The block of a stream that is reset changes the table all the same.
+    // The block of a stream that is reset still changes the table.
     let indexed = [&[0x40][..], &crate::http2::frame::string(b"x-kept"), &crate::http2::frame::string(b"1")].concat();
     let broken = [block(&[("connection", "close")]), indexed].concat();
     let part = [head(1, &broken), head(3, &[block(&[]), vec![0xbe]].concat()), body(3)].concat();

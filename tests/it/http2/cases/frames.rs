@@ -71,7 +71,7 @@ fn headers(table: &mut Table) {
     table.add("9113 §6.2", "a request of HEADERS alone is answered", vec![alone], Want::Answers(vec![1]));
 }
 
-/// Frames of a fixed size, and those that a client may not send.
+/// Frames with a wrong size, and frames that a client may not send.
 fn short(table: &mut Table) {
     table.add("9113 §6.3", "PRIORITY on stream 0", vec![frame(PRIORITY, 0, 0, &[0; 5])], Want::Connection(&[PROTOCOL]));
     for size in [4, 6] {

@@ -114,7 +114,7 @@ fn tables(table: &mut Table) {
     table.add("7541 §4.4", "a name of an entry that leaves for it", two(named, vec![0xbe]), Want::Answers(vec![1, 3]));
 }
 
-/// Decodes what the server sent, with a table of a size.
+/// Decodes the server's field blocks, with a table of a given size.
 fn decodes(seen: &Seen, streams: &[u32], is_size_told: bool) -> Result<(), String> {
     let mut decoder = Decoder::default();
     let blocks = seen.blocks();

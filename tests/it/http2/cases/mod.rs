@@ -26,7 +26,7 @@ impl Table {
         self.open(clause, name, Vec::new(), parts, want);
     }
 
-    /// A case whose client begins with other settings than none.
+    /// A case whose client begins with these settings.
     pub fn open(
         &mut self,
         clause: &'static str,

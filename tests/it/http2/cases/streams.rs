@@ -55,7 +55,7 @@ fn states(table: &mut Table) {
     }
     let part = [frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 5]), request(1)].concat();
     table.add("9113 §5.1", "PRIORITY on an idle stream", vec![part], Want::Answers(vec![1]));
-    // With no room for the answer's content the stream stays half-closed.
+    // Without room for the answer's content the stream stays half-closed.
     let shut = || settings(&[(4, 0)]);
     for (name, part) in [("DATA", body(1)), ("HEADERS", head(1, &block(&[])))] {
         let name = format!("{name} on a half-closed stream");
@@ -142,7 +142,7 @@ fn numbers(table: &mut Table) {
 
 fn contents(seen: &Seen, want: &[usize]) -> Result<(), String> {
     let got: Vec<usize> = (0..want.len()).map(|part| seen.content(1, part)).collect();
-    // The last part is as long as the answer is.
+    // The last part has the length of the answer.
     let (last, first) = (got.last().unwrap(), &got[..got.len() - 1]);
     let is_right = first == &want[..want.len() - 1] && *last >= *want.last().unwrap();
     if is_right && !seen.is_closed { Ok(()) } else { Err(format!("{got:?}, closed {}", seen.is_closed)) }

@@ -35,7 +35,7 @@ pub fn cases() -> Vec<Case> {
     table.into_cases()
 }
 
-/// Together with binary data, with another output, and in the wrong place.
+/// Classification together with binary data, with another output, and in the wrong place.
 fn parts(table: &mut Table, row: &str) {
     let both = r#"[{"name":"OUTPUT0","parameters":{"classification":2,"binary_data":true}}]"#;
     table.infer("as binary data", "classify", &one_input_to("FP32", "[1,4]", row, both));

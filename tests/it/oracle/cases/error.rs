@@ -140,7 +140,7 @@ fn sources() -> Vec<Case> {
     table.into_cases()
 }
 
-/// Two faults at once: which of them is told.
+/// Two faults at once: the one that is reported.
 fn order() -> Vec<Case> {
     let mut table = Table::new("order");
     let data = r#""data":[1]"#;

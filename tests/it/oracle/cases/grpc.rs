@@ -192,7 +192,7 @@ fn typed() -> Vec<Case> {
     table.into_cases()
 }
 
-/// Contents in the wrong field, in two places, or nowhere.
+/// Contents in the wrong field, in two places, or missing.
 fn contents() -> Vec<Case> {
     let mut table = Table::new("grpc contents");
     let ints = || Message::new().packed(2, &[1]);

@@ -198,7 +198,7 @@ fn framing() -> Vec<Case> {
     table.into_cases()
 }
 
-/// The settings of traces, which are as at the start when all is done.
+/// The settings of traces, which are reset at the end.
 fn trace() -> Vec<Case> {
     let mut table = Table::new("trace");
     table.get(&["/v2/models/identity_fp32/trace/setting", "/v2/models/nope/trace/setting"]);

@@ -1,4 +1,4 @@
-//! Explicit control: what clients load and unload, what the index tells of it, and what is refused.
+//! Explicit control: loads and unloads by clients, the index afterwards, and refusals.
 
 use std::{fs, path::Path};
 

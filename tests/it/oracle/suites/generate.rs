@@ -1,4 +1,4 @@
-//! Generate: what is sent as plain JSON, and what comes back, as one object or as a stream of events.
+//! Generate: plain JSON as the request, and the answer, as one object or as a stream of events.
 
 use std::{fs, path::Path};
 
@@ -15,7 +15,7 @@ use crate::{
 pub const SUITE: Suite =
     Suite { name: "generate", flags: &[], own_flags: python::own_flags, cases, differences: DIFFERENCES, write };
 
-/// Inputs of several shapes; it answers with what it was asked.
+/// Inputs of several shapes; it answers with its inputs.
 const SHAPES: &str = "backend: 'python' max_batch_size: 4
     input [ { name: 'F' data_type: TYPE_FP32 dims: [ -1, 2 ] },
     { name: 'M' data_type: TYPE_INT64 dims: [ -1, 3, -1 ] optional: true },

@@ -1,4 +1,4 @@
-//! What is logged, as clients read and change it. Deuteron lets them change it where a flag says so.
+//! Log settings, as clients read and change them. Deuteron lets them change these if a flag says so.
 
 use std::path::Path;
 
@@ -61,7 +61,7 @@ fn cases() -> Vec<Case> {
     table.into_cases()
 }
 
-/// Only what is refused: what is answered is a map, whose order is another each time.
+/// Only refusals: an answer that succeeds is a map, whose order differs each time.
 fn by_grpc(table: &mut Table) {
     let (flag, level) = (|| Message::new().int(1, 1), || Message::new().int(2, 7));
     let text = |text: &str| Message::new().bytes(3, text);

@@ -20,13 +20,13 @@ use crate::{
 pub struct Suite {
     /// It is recorded in `recorded_NAME.txt`.
     pub name: &'static str,
-    /// What both servers are started with.
+    /// Flags of both servers.
     pub flags: &'static [&'static str],
-    /// What Deuteron is started with besides; none where this machine cannot play the suite.
+    /// Further flags of Deuteron; `None` if this machine cannot play the suite.
     pub own_flags: fn() -> Option<Vec<String>>,
-    /// What is asked.
+    /// The requests.
     pub cases: fn() -> Vec<Case>,
-    /// Where Deuteron means to answer otherwise.
+    /// Intended differences of Deuteron's answers.
     pub differences: &'static [Difference],
     /// Writes its repository.
     pub write: fn(Flavour, &Path),
@@ -54,7 +54,7 @@ impl Suite {
     }
 }
 
-/// Writes a model in version 1: what it says beyond its backend, and the Python that does the same.
+/// Writes a model in version 1: its configuration without the backend, and the Python that does the same.
 fn model(flavour: Flavour, repository: &Path, name: &str, backend: &str, config: &str, python: &str) {
     let folder = repository.join(name);
     let backend = if flavour == Flavour::Triton { "python" } else { backend };

@@ -1,5 +1,5 @@
 //! Python models: the same `model.py` files on both servers, after the patterns of public repositories and for each
-//! rule of the contract. What they are is in `tests/python_models`, one folder each.
+//! rule of the contract. They are in `tests/python_models`, one folder each.
 //!
 //! Some things are never asked here, because they end tritonserver 2.51 or a stub of it, or are not the same twice:
 //! metrics that refuse a value, arrays of numpy by DLPack, a response sender of a request that a model made, an answer
@@ -24,7 +24,7 @@ use crate::{
 /// The suite.
 pub const SUITE: Suite = Suite { name: "python", flags: &[], own_flags, cases, differences: DIFFERENCES, write };
 
-/// Those that need a library that is not installed, explicit control, a configuration that is completed, or the module
+/// Models that need a library that is not installed, explicit control, a configuration that is completed, or the module
 /// of a later Triton.
 const ELSEWHERE: &[&str] = &["auto_complete", "model_control", "ready_states", "sklearn_classifier", "torch_mlp"];
 
@@ -34,7 +34,7 @@ pub fn own_flags() -> Option<Vec<String>> {
     Some(vec![format!("--backend-config=python,interpreter={}", python.display())])
 }
 
-/// Where the models are.
+/// Folder of the models.
 pub fn models() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python_models")
 }
@@ -52,7 +52,7 @@ fn write(_: Flavour, repository: &Path) {
 /// A tensor of a request: name, datatype, shape, data.
 type Input = [&'static str; 4];
 
-/// Inferences over HTTP: model, what it shows, inputs, and what else is in the JSON.
+/// Inferences over HTTP: model, subject, inputs, and further members of the JSON.
 const INFERENCES: &[(&str, &str, &[Input], &str)] = &[
     (
         "wordpiece_tokenizer",
@@ -289,7 +289,7 @@ fn cases() -> Vec<Case> {
     }
     for (model, names) in BY_NAME {
         for name in names.split_whitespace() {
-            // One that is asked for what the one before has kept comes several times.
+            // A request for a value that an earlier one stored comes several times.
             let times = seen.iter().filter(|before| **before == (*model, name)).count();
             let again = if times == 0 { String::new() } else { format!(" {}", times + 1) };
             let text = format!("[\"{name}\"]");
@@ -299,7 +299,7 @@ fn cases() -> Vec<Case> {
     }
     over_grpc(&mut table);
     over_streams(&mut table);
-    // What Triton never answers comes last: its instances are not as before.
+    // Requests that Triton never answers come last: afterwards its instances are not as before.
     for name in ["nothing", "nothing_in_a_list"] {
         let text = format!("[\"{name}\"]");
         table.infer(&format!("wrong_returns, {name}"), "wrong_returns", &one("case", "BYTES", "[1]", &text, ""));
@@ -516,7 +516,7 @@ fn in_order(answer: &str) -> String {
     format!("{head}\"outputs\":[{{{}}}]}}", outputs.join("},{"))
 }
 
-/// The two outputs of each message, the other way round.
+/// The two outputs of each message, in the other order.
 fn swapped(answer: &str) -> String {
     let (idx, out) = (
         "  5 {\n    1: \"IDX\"\n    2: \"UINT32\"\n    3: bytes \"\\x01\"\n  }\n",
@@ -531,7 +531,7 @@ fn swapped(answer: &str) -> String {
     swapped
 }
 
-/// With the version in each message that is no error.
+/// Adds the version to each message that is not an error.
 fn with_version(answer: &str) -> String {
     let lines: Vec<&str> = answer.lines().collect();
     let mut out = Vec::new();

@@ -28,7 +28,7 @@ pub const SUITE: Suite = Suite {
     write,
 };
 
-/// Models by what their function does, and what else it has; the class is left out.
+/// Models by the body of their function, and further code; the class is left out.
 const FUNCTIONS: &[(&str, &str)] = &[
     ("returns_nothing", "return None"),
     ("returns_a_dict", "return config.as_dict()"),
@@ -134,7 +134,7 @@ const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-/// Without the frames of Triton's own module.
+/// Removes the frames of Triton's own module.
 fn without_utils(answer: &str) -> String {
     let mut parts = answer.split("\\n");
     let first = parts.next().unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
-//! Python models that do not load, or fail as they do, and a model that loads and unloads others. What a model cannot
-//! load or unload is never asked here, since its exception ends tritonserver 2.51.
+//! Python models that do not load, or fail as they do, and a model that loads and unloads others. A load or unload that
+//! fails inside a model is never asked here, since its exception ends tritonserver 2.51.
 
 use std::{fs, path::Path};
 
@@ -25,7 +25,7 @@ pub const SUITE: Suite = Suite {
     write,
 };
 
-/// Models by what is in their `model.py`, indented by nothing.
+/// Models by the text of their `model.py`, without indentation.
 const PROGRAMS: &[(&str, &str)] = &[
     ("raises_on_import", "raise RuntimeError('while it is imported')"),
     ("no_such_module", "import no_such_module_anywhere"),

@@ -1,4 +1,4 @@
-//! Sequences: what begins and ends them, what is no request of one, and requests that run again.
+//! Sequences: their begin and end, requests outside of one, and requests that run again.
 //!
 //! Some things are never sent, because tritonserver 2.51 does not survive them, or does not answer: a string id to a
 //! model that is told ids as numbers, and `sequence_end` with a request that is to run again. Ids that are strings are

@@ -1,5 +1,5 @@
-//! Shared memory of the host: what is registered, listed and taken out, and tensors that lie there. Triton 2.51 allows
-//! it always; later ones want the flag that Deuteron is started with.
+//! Shared memory of the host: registering, listing and unregistering, and tensors in it. Triton 2.51 allows it always;
+//! later ones want the flag that Deuteron is started with.
 
 use std::{fs, path::Path};
 
@@ -25,7 +25,8 @@ pub const SUITE: Suite = Suite {
 const FP32: &str = "max_batch_size: 8\ninstance_group { count: 1 kind: KIND_CPU }\n\
     input { name: \"INPUT0\" data_type: TYPE_FP32 dims: -1 }\noutput { name: \"OUTPUT0\" data_type: TYPE_FP32 dims: -1 }";
 
-/// The memory that clients would have made: it is read, and written with what is in it. What is there already is right.
+/// The memory that clients would have made. Requests read it, and outputs rewrite its own contents, so that any state
+/// of it is right.
 fn write(flavour: Flavour, repository: &Path) {
     let identity = include_str!("../../../oracle/identity.py");
     model(flavour, repository, "floats", "identity", FP32, identity);
@@ -214,7 +215,7 @@ fn by_grpc(table: &mut Table) {
             let tensor = parameters(tensor, input);
             let tensor = contents.into_iter().fold(tensor, |tensor, contents| tensor.message(5, contents));
             let request = Message::new().bytes(1, "floats").bytes(3, "7").message(5, tensor);
-            // Parameters of an output have another number than those of an input.
+            // The parameters of an output have another field number than those of an input.
             let asked = Message::new().bytes(1, "OUTPUT0");
             let entry =
                 |tensor: Message, (key, value)| tensor.message(2, Message::new().bytes(1, key).message(2, value));

@@ -10,26 +10,26 @@ use deuteron::time::Instant;
 
 type Inner = Sequences<u64, usize>;
 
-/// What is wrong.
+/// The planted fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It never asks to be woken.
     Deaf,
     /// It does not see that a sequence ended.
     Endless,
-    /// It does not see that the model was done with a sequence.
+    /// It does not see that the model released a sequence.
     Eternal,
     /// It does not see that a request is to run again.
     Fleeting,
     /// It loses the last row of a batch.
     Forgetful,
-    /// It lets idle sequences be.
+    /// It does not end idle sequences.
     Immortal,
     /// It gives the rows of a batch each other's slots.
     Mixed,
-    /// It tells no instance that there is work for it.
+    /// It does not wake an instance for new work.
     Silent,
-    /// It lets a sequence go on that never began.
+    /// It continues a sequence that never began.
     Sticky,
     /// It gives the first row of a batch twice.
     Twice,

@@ -1,5 +1,5 @@
 //! The simulator's world of sequences: clients that vanish, begin twice and leave, more sequences
-//! than slots, instances that die; and a model whose answers tell whose state they were made of.
+//! than slots, instances that die; and a model whose answers show the sequence of their state.
 
 pub mod fault;
 pub mod plan;

@@ -1,4 +1,4 @@
-//! One schedule: a policy, instances and their run times, and what the clients of 200 sequences do.
+//! One schedule: a policy, instances and their run times, and the actions of the clients of 200 sequences.
 
 use std::time::Duration;
 
@@ -8,25 +8,24 @@ use deuteron::time::Instant;
 
 use crate::simulate::random::Random;
 
-/// Ids that there are.
+/// Number of ids.
 const IDS: u64 = 200;
 
-/// What happens, but for what the batcher decides.
+/// All events except the batcher's decisions.
 #[derive(Debug)]
 pub struct Plan {
     pub seed: u64,
     pub policy: SequencePolicy,
-    /// A batch runs so long.
+    /// Run time of a batch.
     pub run: Duration,
-    /// Batches at whose end the instance dies, of a hundred; whether it is made anew at once, of a
-    /// hundred, and how long it takes otherwise.
+    /// Percent of batches at whose end the instance dies, percent of instances that are made again at once, and the
+    /// time that it takes otherwise.
     pub deaths: u64,
     pub renewals: u64,
     pub death: Duration,
-    /// Of iterative sequences, runs of which the model says only later whether it wants another, of a
-    /// hundred.
+    /// Percent of runs of iterative sequences after which the model says only later whether it wants another.
     pub late: u64,
-    /// Claims that are lost to the shard at the last moment, of a hundred.
+    /// Percent of claims that are lost to the shard at the last moment.
     pub claims_lost: u64,
     /// By arrival.
     pub arrivals: Vec<Arrival>,
@@ -40,13 +39,13 @@ pub struct Arrival {
     pub is_end: bool,
     pub shape: i64,
     pub timeout: Duration,
-    /// What the model adds to the state.
+    /// The number that the model adds to the state.
     pub value: u64,
-    /// How often it runs, where sequences are iterative.
+    /// Number of runs, if sequences are iterative.
     pub runs: u64,
-    /// When its client leaves it, if it still waits.
+    /// The instant at which its client leaves it, if it still waits.
     pub cancelled_at: Option<Instant>,
-    /// When its client leaves the sequence, as by the end of a stream.
+    /// The instant at which its client leaves the sequence, as by the end of a stream.
     pub left_at: Option<Instant>,
 }
 

@@ -1,7 +1,6 @@
-//! The world of one schedule. An instance is asked when it becomes idle, when an arrival or the clock
-//! wakes it, or when the batcher names it: as in the server. Its model keeps for each slot a sum over
-//! what came, weighted by order, so that an answer tells whose state it was made of: the property is
-//! that **state never crosses ids**.
+//! The world of one schedule. An instance is asked when it becomes idle, when an arrival or the clock wakes it, or when
+//! the batcher names it: as in the server. Its model keeps for each slot a sum over its inputs, weighted by order, so
+//! that an answer shows the sequence whose state it was made of: the property is that **state never crosses ids**.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -23,14 +22,14 @@ pub struct World<'a> {
     batcher: Batcher,
     requests: Vec<Request>,
     arrived: usize,
-    /// What no instance has heard yet, in order.
+    /// News that no instance has heard yet, in order.
     news: VecDeque<News>,
     instances: Vec<Seat>,
-    /// Requests whose batch is over, of which the model has not said yet whether they run again.
+    /// Requests whose batch is over, before the model has said whether they run again.
     late: Vec<(Instant, usize, RunId)>,
     /// The state of each slot, by instance.
     states: Vec<HashMap<usize, u64>>,
-    /// The sequence that an id names now.
+    /// The current sequence of an id.
     current: HashMap<u64, usize>,
     sequences: Vec<Sequence>,
     now: Instant,
@@ -46,24 +45,24 @@ enum News {
 
 struct Request {
     state: State,
-    /// The sequence that it turned out to be part of, and what the state should be after it.
+    /// Its sequence, and the state that is due after it.
     sequence: Option<usize>,
     want: u64,
     got: u64,
-    /// How often it ran.
+    /// Number of its runs.
     runs: u64,
 }
 
-/// What the world knows of one sequence, by the clients' side alone.
+/// The world's knowledge of one sequence, by the clients' side alone.
 #[derive(Default)]
 struct Sequence {
-    /// Over its requests so far.
+    /// The sum over its requests so far.
     sum: u64,
     /// Requests that are not answered yet.
     pending: usize,
     active_at: Instant,
     has_ended: bool,
-    /// A client left it, a request was late, or an instance died: it may end for that.
+    /// True if a client left it, a request was late, or an instance died: it may end because of that.
     is_hurt: bool,
 }
 
@@ -75,7 +74,7 @@ enum State {
     Done(Outcome),
 }
 
-/// How a request ends.
+/// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Broken,
@@ -95,7 +94,7 @@ enum Seat {
     Running { batch: Vec<(usize, RunId)>, until: Instant, dies: bool },
 }
 
-/// How often what happened.
+/// Counts of each kind of event.
 #[derive(Debug, Default)]
 pub struct Counts {
     outcomes: [u64; Outcome::ALL.len()],
@@ -151,13 +150,13 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Writes down what happens: slower.
+    /// Records a timeline: slower.
     pub fn with_timeline(mut self) -> Self {
         self.timeline = Some(VecDeque::new());
         self
     }
 
-    /// Runs to the end, or to the first promise that is broken.
+    /// Runs to the end, or to the first broken promise.
     pub fn run(mut self) -> Result<Counts, Violation> {
         self.run_on()?;
         for end in SequenceEnd::ALL {
@@ -166,7 +165,7 @@ impl<'a> World<'a> {
         Ok(self.counts)
     }
 
-    /// Runs likewise, and answers the last lines of the timeline.
+    /// Runs likewise, and returns the last lines of the timeline.
     pub fn run_to_timeline(mut self) -> String {
         let end = self.run_on().err().unwrap_or_else(|| "all were answered".to_owned());
         self.log(|| end);
@@ -221,7 +220,7 @@ impl<'a> World<'a> {
         Ok(arrival.into_iter().chain(departures).chain(ends).chain(late).chain(asked).min())
     }
 
-    /// Lets batches end; the instances that are idle now.
+    /// Lets batches end. Returns the instances that are idle now.
     fn finish(&mut self) -> Result<Vec<usize>, Violation> {
         let mut asking = Vec::new();
         for index in 0..self.instances.len() {
@@ -257,7 +256,7 @@ impl<'a> World<'a> {
         Ok(asking)
     }
 
-    /// A batch of iterative sequences is over: the model says at once what becomes of a request, or later.
+    /// A batch of iterative sequences is over: the model decides on a request at once, or later.
     fn land(&mut self, request: usize, flight: RunId) -> Result<(), Violation> {
         if self.requests[request].state == State::Running && self.random.percent(self.plan.late) {
             self.late.push((self.now + self.plan.run, request, flight));
@@ -275,7 +274,7 @@ impl<'a> World<'a> {
         Ok(!due.is_empty())
     }
 
-    /// The model wants to see a request again, or is done with it.
+    /// The model wants a request again, or releases it.
     fn release(&mut self, index: usize, flight: RunId) -> Result<(), Violation> {
         let arrival = &self.plan.arrivals[index];
         if self.requests[index].state == State::Running && self.requests[index].runs < arrival.runs {
@@ -302,7 +301,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Whether a client left a request under an id, so far.
+    /// Returns true if a client has left a request under an id so far.
     fn was_left(&self, id: u64) -> bool {
         let of_id = self.plan.arrivals.iter().zip(&self.requests).filter(|(arrival, _)| arrival.id == id);
         let left = |at: Option<Instant>| at.is_some_and(|at| at <= self.now);
@@ -323,7 +322,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// An answer tells the state that it was made of.
+    /// Checks that an answer comes from its own state.
     fn check_answer(&mut self, index: usize, dies: bool) -> Result<(), Violation> {
         let request = &self.requests[index];
         if dies || request.got == request.want {
@@ -359,14 +358,14 @@ impl<'a> World<'a> {
                 self.cancel(index);
             }
             let since = arrival.at;
-            // Nobody may rely on what it was.
+            // Its state can no longer be relied on.
             self.current.get(&arrival.id).into_iter().for_each(|at| self.sequences[*at].is_hurt = true);
             self.requests[index].sequence.into_iter().for_each(|at| self.sequences[at].is_hurt = true);
             self.news.push_back(News::Departure { id: arrival.id, since });
         }
     }
 
-    /// An idle instance asks: it hears what there is, and runs what it is given.
+    /// An idle instance asks: it hears the news, and runs the batch that it is given.
     fn ask(&mut self, instance: usize) -> Result<(), Violation> {
         while let Some(news) = self.news.pop_front() {
             match news {
@@ -434,7 +433,7 @@ impl<'a> World<'a> {
             }
             Ok(()) => match runs {
                 None => Err(format!("{index} goes on with a sequence that has ended")),
-                // One that is hurt is broken when its turn comes.
+                // A broken sequence ends when its turn comes.
                 Some(sequence) if !sequence.is_hurt && sequence.pending == 0 && arrival.at > idle_at(sequence) => {
                     Err(format!("{index} goes on with a sequence that was idle"))
                 }
@@ -446,7 +445,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// An iterative sequence is one request: what it makes of its state is its own alone.
+    /// An iterative sequence is one request: its state is its own alone.
     fn check_taken(&mut self, index: usize, arrival: &Arrival, is_taken: bool) -> Result<(), Violation> {
         self.requests[index].want = (0..arrival.runs).fold(0, |sum, _| add(sum, arrival.value));
         match (is_taken, arrival.is_start) {
@@ -488,7 +487,7 @@ impl<'a> World<'a> {
                 SequenceEnd::Cancel => self.was_left(id),
                 SequenceEnd::Instance => self.plan.deaths > 0,
                 SequenceEnd::Timeout => true,
-                // What goes on is no request of its own.
+                // A request that continues a sequence may be broken; one that starts it may not.
                 _ => !is_start,
             };
             if !is_hurt {
@@ -530,7 +529,7 @@ impl<'a> World<'a> {
         if running == known { Ok(()) } else { Err("a request was claimed and is in no batch".to_owned()) }
     }
 
-    /// The model runs: what it holds for a slot goes on with the row of that slot.
+    /// The model runs: the state of a slot goes on with the row of that slot.
     fn launch(&mut self, instance: usize, batch: &SequenceBatch<usize>) -> Result<(), Violation> {
         self.states[instance].retain(|slot, _| !batch.ended.contains(slot));
         for row in &batch.rows {
@@ -616,7 +615,7 @@ impl Seat {
     }
 }
 
-/// A sum that tells the order, too.
+/// A sum that depends on the order, too.
 fn add(sum: u64, value: u64) -> u64 {
     sum.wrapping_mul(31).wrapping_add(value)
 }
@@ -624,7 +623,7 @@ fn add(sum: u64, value: u64) -> u64 {
 /// The shards' side of a claim.
 struct Shards<'a> {
     requests: &'a mut [Request],
-    /// Where the next claim is lost: who lost theirs.
+    /// Lost claims, if the next claim is lost.
     lost: Option<Vec<usize>>,
 }
 

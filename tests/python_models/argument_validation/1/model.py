@@ -147,7 +147,7 @@ def requests():
 
 
 def crashes():
-    """What ends a stub of Triton, or all of tritonserver."""
+    """Calls that end a stub of Triton, or all of tritonserver."""
     yield "get_response_sender of its own request", lambda: request().get_response_sender()
     yield "is_cancelled of its own request", lambda: request().is_cancelled()
     yield "from_dlpack('', array)", lambda: pb_utils.Tensor.from_dlpack("", ARRAY)

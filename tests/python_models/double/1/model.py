@@ -1,4 +1,4 @@
-"""What other models call: twice the input, and its negative. It refuses 13 with a code, and fails at 666."""
+"""A model for calls by others: twice the input, and its negative. It refuses 13 with a code, and fails at 666."""
 
 import triton_python_backend_utils as pb_utils
 

@@ -1,4 +1,4 @@
-"""What the functions of the module answer, line by line."""
+"""The answers of the module's functions, line by line."""
 
 import json
 
