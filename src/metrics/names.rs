@@ -134,11 +134,11 @@ mod tests {
             own.map(|(name, kind)| format!("| `{name}` | {kind} | {} |\n", helps[name].replace('|', "\\|")))
                 .collect::<String>()
         };
-        let table = "| metric | kind | what |\n|---|---|---|\n";
+        let table = "| metric | kind | meaning |\n|---|---|---|\n";
         let page = format!(
-            "# Metrics\n\n`GET /metrics` on port 8002. A family without a series is not shown: those of GPUs, caches, keys and \
-             TLS only where there are any. Made from the source by a test.\n\n## Triton's\n\nWith Triton's names, labels and \
-             texts.\n\n{table}{}\n## Deuteron's own\n\n{table}{}",
+            "# Metrics\n\n`GET /metrics` on port 8002. A family without a series is not shown: metrics of GPUs, caches, keys and TLS \
+             appear only when these are in use. A test generates this page from the source.\n\n## Triton's\n\nThese have \
+             Triton's names, labels and texts.\n\n{table}{}\n## Deuteron's own\n\n{table}{}",
             rows("nv_"),
             rows("deuteron_")
         );

@@ -119,11 +119,11 @@ fn every_flag_has_a_help_and_says_what_holds_without_it() {
 fn the_guide_has_all_flags() {
     let cell = |text: &str| text.replace('|', "\\|");
     let mut page = "# Flags of the server\n\n`deuteron serve --help` prints the same. Each flag is also a variable of the \
-                    environment (`DEUTERON_HTTP_PORT` for `--http-port`) and a key of the file of `--config` (`http-port`); a \
-                    flag goes before its variable, a variable before the file. Made from the source by a test.\n"
+                    environment (`DEUTERON_HTTP_PORT` for `--http-port`) and a key of the file of `--config` (`http-port`). \
+                    A flag overrides its variable, and a variable the file. A test generates this page from the source.\n"
         .to_owned();
     for section in SECTIONS {
-        page.push_str(&format!("\n## {}\n\n| flag | default | what |\n|---|---|---|\n", section.title));
+        page.push_str(&format!("\n## {}\n\n| flag | default | effect |\n|---|---|---|\n", section.title));
         for flag in section.flags {
             let value = match flag.takes {
                 Takes::One(value) | Takes::Many(value) => format!(" {value}"),

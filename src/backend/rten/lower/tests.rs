@@ -245,19 +245,19 @@ fn the_table_is_sorted_and_documented() {
 const INTRODUCTION: &str = "\
 # What the embedded engine runs
 
-The embedded engine (`rten`, [why](decisions/0001-embedded-engine.md)) serves an ONNX model where there is no ONNX Runtime.
-It is right or refuses: what it would compute otherwise than ONNX says is replaced by operators that give the same numbers
-when the model is loaded, or the load fails and names node, operator and reason. `backend::rten::lower` does it, this table
-is its own, and `cargo test --test it onnx_suite::` holds it against the backend test suite of the `onnx` package.
+The embedded engine (`rten`, [decision 1](decisions/0001-embedded-engine.md)) serves ONNX models without ONNX Runtime.
+It is right or refuses: operators that it would compute differently from ONNX are replaced at load by operators with the same
+numbers, or the load fails and names node, operator and reason. This table is that of `backend::rten::lower`, and
+`cargo test --test it onnx_suite::` checks it with the backend test suite of the `onnx` package.
 
-Datatypes: BOOL, UINT8, INT8, INT32, INT64, FP32, and FP16, which is computed in FP32 and rounded once at the end. INT64 is
-32 bits inside. So a weight or a value of a request beyond them is refused, and arithmetic on a request's INT64 numbers is
-checked by each run unless it cannot leave them, as masks and positions counted over a mask; a request for which it does
-gets an error, never a number that wrapped.
+Datatypes: BOOL, UINT8, INT8, INT32, INT64, FP32, and FP16, which is computed in FP32 and rounded once at the end. INT64 has
+32 bits inside. Weights and values of requests beyond 32 bits are refused. Arithmetic on a request's INT64 numbers is
+checked in each run, unless it cannot exceed 32 bits, as with masks and positions counted over a mask. A request that exceeds
+them gets an error, never a wrapped number.
 
-Not in the table and so refused: `NonMaxSuppression` (the engine's keeps other boxes), `Scan`, `DFT`, `STFT`, other domains
-(`ai.onnx.ml`), functions of a file's own, FP64 that is computed.
+Not in the table, so refused: `NonMaxSuppression` (the engine's keeps other boxes), `Scan`, `DFT`, `STFT`, other domains
+(`ai.onnx.ml`), functions of the file, computations in FP64.
 
-| operator | versions of ONNX | datatypes | what of it is refused |
+| operator | versions of ONNX | datatypes | refused |
 |---|---|---|---|
 ";
