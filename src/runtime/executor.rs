@@ -154,7 +154,7 @@ pub fn spawn_urgent<T: 'static>(latency: Duration, future: impl Future<Output = 
 }
 
 /// Runs something that wakes many tasks of this thread at once, none of them urgent: on our own
-/// ring they stand aside for those that are.
+/// ring they have low priority.
 pub fn without_hurry(wake: impl FnOnce()) {
     match ring::current() {
         Some(ring) => ring.without_hurry(wake),

@@ -2,7 +2,7 @@
 //! operations, in turns. Each turn runs the tasks that were ready at its beginning, then enters the
 //! kernel once, which submits every operation that the tasks started and collects every completion.
 //! If no task is ready the thread sleeps in that call until an operation completes, a timer
-//! expires, or another thread wakes a task. Tasks that would hold up the others stand aside
+//! expires, or another thread wakes a task. Tasks that would hold up the others yield
 //! (`turns`). glommio's executor needs three rings and a system call for each read and write;
 //! `docs/decisions/` has the figures.
 
@@ -47,12 +47,11 @@ pub use crate::runtime::ring::stream::{RingAcceptor, RingStream};
 
 /// Largest reply buffer, in bytes, that is kept for the next reply.
 const SPARE_SIZE_MAX: usize = 64 * 1024;
-/// The age of a turn from which on a connection that has much to move, and is new to that, stands
-/// aside.
+/// The age of a turn from which on a connection that has much to move, and is new to that, yields.
 const LATE_TURN_NEW: Duration = Duration::from_micros(500);
-/// The same for a connection that is not new to it, and takes less time than heavy tasks. If it
-/// were shorter, 64 connections with bodies of 150 KB would stand aside with their partial bodies
-/// in memory. Received and answered one after the other, each finds the caches warm and takes a
+/// The same for a connection that is not new to it, and takes less time than bulk tasks. If it
+/// were shorter, 64 connections with bodies of 150 KB would yield with their partial bodies in
+/// memory. Received and answered one after the other, each finds the caches warm and takes a
 /// third less CPU.
 const LATE_TURN: Duration = Duration::from_millis(2);
 
@@ -74,12 +73,12 @@ pub struct Ring {
     turns: RefCell<TurnPolicy>,
     /// Turns that have begun.
     turn_number: Cell<u64>,
-    /// The instant since which patient tasks wait, if any do.
-    patient_since: Cell<Option<Instant>>,
+    /// The instant since which low-priority tasks wait, if any do.
+    low_priority_since: Cell<Option<Instant>>,
     /// Tasks ever spawned.
     spawned: Cell<TaskId>,
-    /// True if tasks woken now have only to end.
-    is_ending: Cell<bool>,
+    /// True if tasks woken now count as closing.
+    is_closing: Cell<bool>,
     /// The running task and its state.
     running: Cell<RunningTask>,
     /// The bytes that move at once.
@@ -104,10 +103,10 @@ pub struct Ring {
 #[derive(Clone, Copy, Default)]
 struct RunningTask {
     id: TaskId,
-    /// True if it stood aside before.
-    is_patient: bool,
-    /// True if it stands aside from now on.
-    stands_aside: bool,
+    /// True if it runs as a low-priority task.
+    is_low_priority: bool,
+    /// True if it yields when it is woken next.
+    yields: bool,
 }
 
 /// The part of a ring that other threads use.
@@ -135,9 +134,9 @@ impl Ring {
             ready: RefCell::default(),
             turns: RefCell::default(),
             turn_number: Cell::new(0),
-            patient_since: Cell::new(None),
+            low_priority_since: Cell::new(None),
             spawned: Cell::new(0),
-            is_ending: Cell::new(false),
+            is_closing: Cell::new(false),
             running: Cell::default(),
             pieces: Cell::default(),
             remote: Arc::new(remote),
@@ -184,7 +183,7 @@ impl Ring {
         }
     }
 
-    /// Runs each ready task once, but only some of the patient ones. Tasks that become ready
+    /// Runs each ready task once, but only some of the low-priority ones. Tasks that become ready
     /// meanwhile run in the next turn, so that a task that wakes itself cannot keep the thread from
     /// its I/O.
     fn run_ready(&self) {
@@ -199,39 +198,39 @@ impl Ring {
             waker.wake();
         }
         while let Some(task) = self.remote.woken.pop() {
-            self.ready.borrow_mut().prompt.push_back(task);
+            self.ready.borrow_mut().interactive.push_back(task);
         }
-        let count = self.ready.borrow().prompt.len();
+        let count = self.ready.borrow().interactive.len();
         self.tasks.set(count);
         if self.turns.borrow().is_measuring() {
             self.run_measured(count, now);
         } else {
             for _ in 0..count {
-                let task = self.ready.borrow_mut().prompt.pop_front();
+                let task = self.ready.borrow_mut().interactive.pop_front();
                 let Some(task) = task else { break };
                 self.start(task, false);
             }
         }
-        if count > 1 || self.ready.borrow().patient_count() > 0 {
-            self.run_patient(now);
+        if count > 1 || self.ready.borrow().low_priority_count() > 0 {
+            self.run_low_priority(now);
         }
     }
 
-    /// Runs `count` tasks and sets the heavy ones aside.
+    /// Runs `count` interactive tasks; the bulk ones among them yield.
     fn run_measured(&self, count: usize, mut at: Instant) {
         for _ in 0..count {
-            let task = self.ready.borrow_mut().prompt.pop_front();
+            let task = self.ready.borrow_mut().interactive.pop_front();
             let Some(task) = task else { return };
             let cost = self.turns.borrow().cost(*task.metadata());
             match cost {
-                Some(cost) => self.ready.borrow_mut().heavy.push_back((cost, task)),
+                Some(cost) => self.ready.borrow_mut().bulk.push_back((cost, task)),
                 None => at = self.run_one(task, false, at),
             }
         }
     }
 
-    fn start(&self, task: Runnable, is_patient: bool) {
-        self.running.set(RunningTask { id: *task.metadata(), is_patient, stands_aside: false });
+    fn start(&self, task: Runnable, is_low_priority: bool) {
+        self.running.set(RunningTask { id: *task.metadata(), is_low_priority, yields: false });
         task.run();
     }
 
@@ -248,24 +247,24 @@ impl Ring {
         self.pieces.set(pieces);
     }
 
-    /// Runs a task that may be heavy, from an instant on; returns when it has run.
-    fn run_one(&self, task: Runnable, is_patient: bool, at: Instant) -> Instant {
+    /// Runs a task that may be bulk, from an instant on; returns when it has run.
+    fn run_one(&self, task: Runnable, is_low_priority: bool, at: Instant) -> Instant {
         let id = *task.metadata();
-        self.start(task, is_patient);
+        self.start(task, is_low_priority);
         let now = clock::now();
         self.turns.borrow_mut().handle_run(id, now.since(at));
         now
     }
 
-    /// Runs tasks that stood aside in a turn that began at an instant, and ends the turn.
-    fn run_patient(&self, began: Instant) {
+    /// Runs low-priority tasks in a turn that began at an instant, and ends the turn.
+    fn run_low_priority(&self, began: Instant) {
         // Tasks that wake themselves are in the next turn again.
-        let count = self.ready.borrow().patient_count();
+        let count = self.ready.borrow().low_priority_count();
         let (start, has_pending) = (clock::now(), count > 0 && self.driver.borrow_mut().has_pending());
-        let since = self.patient_since.get().unwrap_or(began);
-        let (time, mut now) = (TurnPolicy::patient_time(start.since(since), has_pending), start);
+        let since = self.low_priority_since.get().unwrap_or(began);
+        let (time, mut now) = (TurnPolicy::low_priority_time(start.since(since), has_pending), start);
         for _ in 0..time.map_or(0, |_| count) {
-            let task = self.turns.borrow_mut().poll_patient(&mut self.ready.borrow_mut());
+            let task = self.turns.borrow_mut().poll_low_priority(&mut self.ready.borrow_mut());
             let Some(task) = task else { break };
             self.tasks.set(self.tasks.get() + 1);
             now = self.run_one(task, true, now);
@@ -273,8 +272,8 @@ impl Ring {
                 break;
             }
         }
-        let has_left = self.ready.borrow().patient_count() > 0;
-        self.patient_since.set(has_left.then_some(if time.is_some() { now } else { since }));
+        let has_left = self.ready.borrow().low_priority_count() > 0;
+        self.low_priority_since.set(has_left.then_some(if time.is_some() { now } else { since }));
         self.turns.borrow_mut().handle_turn(now.since(began), has_left);
     }
 
@@ -284,26 +283,26 @@ impl Ring {
         self.without_hurry(|| waker.wake());
     }
 
-    /// Runs a function that wakes tasks, which may stand aside.
+    /// Runs a function that wakes tasks as low-priority ones.
     pub fn without_hurry(&self, wake: impl FnOnce()) {
-        let _hurry = HurryGuard(&self.is_ending, self.is_ending.replace(true));
+        let _hurry = HurryGuard(&self.is_closing, self.is_closing.replace(true));
         wake();
     }
 
     /// Returns true if the running task should defer its bulk transfer (`is_new`: its first ones)
-    /// because the turn has lasted long. The task stands aside when it is woken next.
-    fn poll_aside(&self, is_new: bool) -> bool {
+    /// because the turn has lasted long. The task yields when it is woken next.
+    fn poll_yield(&self, is_new: bool) -> bool {
         let task = self.running.get();
         let late = if is_new { LATE_TURN_NEW } else { LATE_TURN };
-        let stands_aside = !task.is_patient && clock::now().since(clock::turn()) >= late;
-        self.running.set(RunningTask { stands_aside, ..task });
-        stands_aside
+        let yields = !task.is_low_priority && clock::now().since(clock::turn()) >= late;
+        self.running.set(RunningTask { yields, ..task });
+        yields
     }
 
-    /// Names the turn and its part, prompt or patient: a task that stood aside in this turn may go
-    /// on in the second part.
+    /// Names the turn and its part, interactive or low-priority: a task that yielded in this turn
+    /// may go on in the second part.
     fn part_of_turn(&self) -> u64 {
-        self.turn_number.get().wrapping_mul(2) | u64::from(self.running.get().is_patient)
+        self.turn_number.get().wrapping_mul(2) | u64::from(self.running.get().is_low_priority)
     }
 
     fn enter(&self) -> io::Result<()> {
@@ -371,9 +370,9 @@ impl Ring {
         loop {
             let mut wakers = self.driver.borrow_mut().take_wakers();
             wakers.extend(self.timers.borrow_mut().take_wakers());
-            let ReadyTasks { prompt, heavy, ending } = self.ready.take();
+            let ReadyTasks { interactive, bulk, closing } = self.ready.take();
             let mut tasks: Vec<_> =
-                prompt.into_iter().chain(heavy.into_iter().map(|(_, task)| task)).chain(ending).collect();
+                interactive.into_iter().chain(bulk.into_iter().map(|(_, task)| task)).chain(closing).collect();
             // A task that loses its last waker is scheduled once more, to be dropped.
             tasks.extend(std::iter::from_fn(|| self.remote.woken.pop()));
             if wakers.is_empty() && tasks.is_empty() {
@@ -477,12 +476,12 @@ fn schedule(remote: &Arc<RemoteQueue>, task: Runnable) {
         Some(ring) if Arc::ptr_eq(&ring.remote, remote) => {
             let mut ready = ring.ready.borrow_mut();
             let running = ring.running.get();
-            if ring.is_ending.get() {
-                ready.ending.push_back(task);
-            } else if running.stands_aside && running.id == *task.metadata() {
-                ready.heavy.push_back((PIECES_TIME_MAX, task));
+            if ring.is_closing.get() {
+                ready.closing.push_back(task);
+            } else if running.yields && running.id == *task.metadata() {
+                ready.bulk.push_back((PIECES_TIME_MAX, task));
             } else {
-                ready.prompt.push_back(task);
+                ready.interactive.push_back(task);
             }
             None
         }

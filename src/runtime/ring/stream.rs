@@ -28,7 +28,7 @@ const BEHIND_SIZE_MAX: usize = READ_SIZE;
 /// The time for which a connection goes on with the next piece in the same turn: a message in the
 /// nearest caches is received, answered and sent while it is there.
 pub(super) const PIECES_TIME_MAX: Duration = Duration::from_micros(500);
-/// Turns with large pieces after which a connection's cost is known ([`Ring::poll_aside`]).
+/// Turns with large pieces after which a connection's cost is known ([`Ring::poll_yield`]).
 pub(super) const NEW_TURNS: u8 = 4;
 const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
@@ -469,7 +469,7 @@ impl RingStream {
         let shares = self.shares.get_or_insert_default();
         let has_begun = shares.receive.has_begun(turn) || shares.send.has_begun(turn);
         if wanted > READ_SIZE && !has_begun && !way(shares).is_paused(turn) {
-            if self.ring.poll_aside(shares.turns < NEW_TURNS) {
+            if self.ring.poll_yield(shares.turns < NEW_TURNS) {
                 way(shares).pause(turn);
             } else {
                 shares.turns = NEW_TURNS.min(shares.turns + 1);

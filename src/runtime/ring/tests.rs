@@ -545,7 +545,7 @@ fn tasks_that_are_woken_without_hurry_leave_each_turn_to_the_others() {
         let ring = current().unwrap();
         let failed =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ring.without_hurry(|| panic!("planned"))));
-        assert!(failed.is_err() && !ring.is_ending.get(), "a panic leaves nothing behind");
+        assert!(failed.is_err() && !ring.is_closing.get(), "a panic leaves nothing behind");
         ring.without_hurry(|| wakers.take().into_iter().for_each(Waker::wake));
         // The second of 200 µs ends the 250 of a turn.
         assert_eq!(counted_by_turns(&ran, COUNT).await, [2; COUNT / 2]);
