@@ -20,10 +20,10 @@ use crate::loadgen::target::{Encoding, Protocol, RequestParameter};
 pub(super) const SECTIONS: &[Section<Draft>] = &[
     Section { title: "The server and the model", flags: TARGET_FLAGS },
     Section { title: "The load", flags: LOAD_FLAGS },
-    Section { title: "When it has been measured long enough", flags: MEASUREMENT_FLAGS },
-    Section { title: "What requests bring", flags: INPUT_FLAGS },
+    Section { title: "Measurement windows", flags: MEASUREMENT_FLAGS },
+    Section { title: "Contents of requests", flags: INPUT_FLAGS },
     Section { title: "Sequences", flags: SEQUENCE_FLAGS },
-    Section { title: "What is printed", flags: OUTPUT_FLAGS },
+    Section { title: "Output", flags: OUTPUT_FLAGS },
 ];
 
 const TARGET_FLAGS: &[Flag<Draft>] = &[
@@ -55,7 +55,7 @@ const TARGET_FLAGS: &[Flag<Draft>] = &[
         names: &["i", "protocol"],
         takes: One("http|grpc"),
         default: Value("http"),
-        help: "What requests travel by",
+        help: "Protocol of the requests",
         apply: |draft, value| {
             set_one_of(
                 &mut draft.settings.protocol,
@@ -78,7 +78,7 @@ const TARGET_FLAGS: &[Flag<Draft>] = &[
         names: &["client-timeout"],
         takes: One("MS"),
         default: Value("60000"),
-        help: "How long an answer may take; then the request has failed",
+        help: "Timeout of a request, after which it has failed",
         apply: |draft, value| set(&mut draft.settings.timeout, milliseconds(value)),
     },
     Flag {
@@ -120,7 +120,7 @@ const LOAD_FLAGS: &[Flag<Draft>] = &[
         names: &["concurrency-range", "concurrency"],
         takes: One("START:END:STEP"),
         default: Value("1"),
-        help: "Closed loop: so many requests in flight; a step of x2 doubles",
+        help: "Closed loop: number of requests in flight; a step of x2 doubles it",
         apply: |draft, value| {
             draft.goals.push("concurrency-range");
             let loads = range(value)?.into_iter().map(concurrency);
@@ -132,8 +132,8 @@ const LOAD_FLAGS: &[Flag<Draft>] = &[
         names: &["request-rate-range", "rate"],
         takes: One("START:END:STEP"),
         default: Absent,
-        help: "Open loop: so many requests a second, whatever becomes of them; latency counts from when each was \
-               due",
+        help: "Open loop: requests per second, sent whether or not earlier ones are answered; latency counts from when \
+               each was due",
         apply: |draft, value| {
             draft.goals.push("request-rate-range");
             draft.settings.goal = BenchTask::Loads(range(value)?.into_iter().map(OfferedLoad::Rate).collect());
@@ -144,7 +144,7 @@ const LOAD_FLAGS: &[Flag<Draft>] = &[
         names: &["search-slo"],
         takes: One("p99=10ms"),
         default: Absent,
-        help: "Find the highest rate of an open loop that meets this",
+        help: "Find the highest rate of an open loop that meets this goal",
         apply: |draft, value| {
             draft.goals.push("search-slo");
             draft.settings.goal = BenchTask::Search(LatencyGoal::parse(value)?, SEARCH_RANGE);
@@ -167,7 +167,7 @@ const LOAD_FLAGS: &[Flag<Draft>] = &[
         names: &["search-precision"],
         takes: One("PERCENT"),
         default: Value("5"),
-        help: "How close the search comes",
+        help: "Precision of the search",
         apply: |draft, value| {
             set(&mut draft.settings.measurement.precision, percent(value).map(|percent| percent / 100.0))
         },
@@ -203,7 +203,7 @@ const LOAD_FLAGS: &[Flag<Draft>] = &[
         names: &["random-seed"],
         takes: One("SEED"),
         default: Value("1"),
-        help: "Decides arrivals, contents and lengths of sequences",
+        help: "Seed of arrivals, contents and lengths of sequences",
         apply: |draft, value| set(&mut draft.settings.seed, parse(value)),
     },
 ];
@@ -213,14 +213,14 @@ const MEASUREMENT_FLAGS: &[Flag<Draft>] = &[
         names: &["p", "measurement-interval"],
         takes: One("MS"),
         default: Text("5000; a step of a search 2000, a turn of a comparison 1000"),
-        help: "How long a window lasts",
+        help: "Length of a window",
         apply: |draft, value| set(&mut draft.settings.measurement.interval, milliseconds(value).map(Some)),
     },
     Flag {
         names: &["measurement-mode"],
         takes: One("time_windows|count_windows"),
         default: Value("time_windows"),
-        help: "Whether a window lasts for a time or for requests",
+        help: "Windows by time or by number of requests",
         apply: |draft, value| {
             set_one_of(
                 &mut draft.settings.measurement.counts,
@@ -243,14 +243,14 @@ const MEASUREMENT_FLAGS: &[Flag<Draft>] = &[
         names: &["measurement-request-count"],
         takes: One("COUNT"),
         default: Value("50"),
-        help: "Requests in a window of count_windows, at least",
+        help: "Minimum number of requests in a window of count_windows",
         apply: |draft, value| set(&mut draft.settings.measurement.requests, positive(value).map(|count| count as u64)),
     },
     Flag {
         names: &["request-count"],
         takes: One("COUNT"),
         default: Absent,
-        help: "Send exactly so many requests at each load, without warm-up, and measure them all",
+        help: "Send exactly this many requests at each load, without warm-up, and measure them all",
         apply: |draft, value| {
             set(&mut draft.settings.measurement.request_count, positive(value).map(|count| Some(count as u64)))
         },
@@ -259,14 +259,14 @@ const MEASUREMENT_FLAGS: &[Flag<Draft>] = &[
         names: &["s", "stability-percentage"],
         takes: One("PERCENT"),
         default: Value("10"),
-        help: "By how much the last three windows may differ, in throughput and latency",
+        help: "Largest difference between the last three windows, in throughput and latency",
         apply: |draft, value| set(&mut draft.settings.measurement.stability, percent(value)),
     },
     Flag {
         names: &["r", "max-trials"],
         takes: One("COUNT"),
         default: Value("10"),
-        help: "Windows at most",
+        help: "Maximum number of windows",
         apply: |draft, value| set(&mut draft.settings.measurement.trials_max, positive(value)),
     },
     Flag {
@@ -284,14 +284,14 @@ const MEASUREMENT_FLAGS: &[Flag<Draft>] = &[
         names: &["warm-up"],
         takes: One("MS"),
         default: Text("1000; a step or a turn at most 300"),
-        help: "How long the load runs before it is measured",
+        help: "Length of the warm-up",
         apply: |draft, value| set(&mut draft.settings.measurement.warm_up, parse(value).map(Duration::from_millis)),
     },
     Flag {
         names: &["warmup-request-count"],
         takes: One("COUNT"),
         default: Value("0"),
-        help: "How many requests end before it is measured, at least",
+        help: "Minimum number of requests that end in the warm-up",
         apply: |draft, value| set(&mut draft.settings.measurement.warm_up_requests, parse(value)),
     },
 ];
@@ -342,7 +342,7 @@ const INPUT_FLAGS: &[Flag<Draft>] = &[
         names: &["string-data"],
         takes: One("TEXT"),
         default: Text("random letters"),
-        help: "What strings hold",
+        help: "Contents of strings",
         apply: |draft, value| {
             draft.settings.string = Some(value.to_owned());
             Ok(())
@@ -352,7 +352,7 @@ const INPUT_FLAGS: &[Flag<Draft>] = &[
         names: &["string-length"],
         takes: One("COUNT"),
         default: Value("128"),
-        help: "Letters of a random string",
+        help: "Length of a random string",
         apply: |draft, value| set(&mut draft.settings.string_length, positive(value)),
     },
     Flag {
@@ -419,7 +419,7 @@ const SEQUENCE_FLAGS: &[Flag<Draft>] = &[
         names: &["sequence-length-variation"],
         takes: One("PERCENT"),
         default: Value("20"),
-        help: "By how much lengths differ",
+        help: "Variation of the lengths of sequences",
         apply: |draft, value| {
             draft.settings.sequence.length_variation =
                 value.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)).ok_or("expected 0 to 100")?;
@@ -457,7 +457,7 @@ const OUTPUT_FLAGS: &[Flag<Draft>] = &[
         names: &["format"],
         takes: One("table|json|csv"),
         default: Value("table"),
-        help: "The form of the results; json is an object on each line",
+        help: "Format of the results; json is one object per line",
         apply: |draft, value| {
             set_one_of(
                 &mut draft.settings.output.format,
@@ -470,7 +470,7 @@ const OUTPUT_FLAGS: &[Flag<Draft>] = &[
         names: &["f", "filename"],
         takes: One("FILE"),
         default: Absent,
-        help: "Write the results into a file",
+        help: "File to write the results to",
         apply: |draft, value| {
             draft.settings.output.file = Some(PathBuf::from(value));
             Ok(())
@@ -490,7 +490,7 @@ const OUTPUT_FLAGS: &[Flag<Draft>] = &[
         names: &["v", "verbose"],
         takes: Switch,
         default: Absent,
-        help: "Tell each window",
+        help: "Print each window",
         apply: |draft, _| {
             draft.settings.output.is_verbose = true;
             Ok(())

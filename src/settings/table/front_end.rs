@@ -18,7 +18,10 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         names: &["allow-sagemaker"],
         takes: One(BOOL),
         default: Value("false"),
-        help: "Serve SageMaker's paths: /ping, /invocations and, for multi-model endpoints, /models.                SAGEMAKER_TRITON_DEFAULT_MODEL_NAME names the model of /invocations,                SAGEMAKER_TRITON_INFERENCE_TYPE says what it is (infer, generate, generate_stream),                SAGEMAKER_TRITON_PING_MODE what a ping asks for (ready, live)",
+        help: "Serve SageMaker's paths: /ping, /invocations and, for multi-model endpoints, /models. \
+               SAGEMAKER_TRITON_DEFAULT_MODEL_NAME names the model of /invocations, SAGEMAKER_TRITON_INFERENCE_TYPE \
+               says what it is (infer, generate, generate_stream), SAGEMAKER_TRITON_PING_MODE what a ping asks for \
+               (ready, live)",
         apply: |settings, value| set(&mut settings.foreign.sagemaker.is_on, parse_bool(value)),
     },
     Flag {
@@ -32,7 +35,7 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         names: &["sagemaker-address"],
         takes: One("ADDRESS"),
         default: Value("0.0.0.0"),
-        help: "Address that SageMaker's port is opened on",
+        help: "Address to listen on for SageMaker's paths",
         apply: |settings, value| set::<IpAddr>(&mut settings.foreign.sagemaker.address, parse_address(value)),
     },
     Flag {
@@ -73,7 +76,7 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         names: &["vertex-ai-address"],
         takes: One("ADDRESS"),
         default: Value("0.0.0.0"),
-        help: "Address that Vertex AI's port is opened on",
+        help: "Address to listen on for Vertex AI's paths",
         apply: |settings, value| set::<IpAddr>(&mut settings.foreign.vertex_ai.address, parse_address(value)),
     },
     Flag {

@@ -13,7 +13,7 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         names: &["grpc-keepalive-time"],
         takes: One("MS"),
         default: Value("7200000"),
-        help: "How long a gRPC client may be silent until it gets a PING; 2147483647 for any time",
+        help: "How long a gRPC client may send nothing before it gets a PING; 2147483647 for no limit",
         apply: |settings, value| match millis(value)? {
             Duration::ZERO => Err("must be greater than 0.".to_owned()),
             time => set(&mut settings.grpc_keep_alive.time, Ok(Some(time).filter(|time| *time < NEVER))),
@@ -23,7 +23,7 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         names: &["grpc-keepalive-timeout"],
         takes: One("MS"),
         default: Value("20000"),
-        help: "How long it may be silent then until its connection is closed",
+        help: "How long it may then send nothing before its connection is closed",
         apply: |settings, value| set(&mut settings.grpc_keep_alive.timeout, millis(value)),
     },
     Flag {
@@ -37,7 +37,7 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         names: &["grpc-http2-max-pings-without-data"],
         takes: One("COUNT"),
         default: Value("2"),
-        help: "PINGs that a gRPC client gets without anything else in between; 0 for any number",
+        help: "PINGs that a gRPC client gets without anything else in between; 0 for no limit",
         apply: |settings, value| set(&mut settings.grpc_keep_alive.pings_without_data_max, parse(value)),
     },
     Flag {
@@ -51,21 +51,21 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         names: &["grpc-http2-max-ping-strikes"],
         takes: One("COUNT"),
         default: Value("2"),
-        help: "Strikes that a gRPC client may have, 0 for any number; beyond it GOAWAY",
+        help: "Strikes that a gRPC client may have, 0 for no limit; beyond it GOAWAY",
         apply: |settings, value| set(&mut settings.grpc_keep_alive.ping_strikes_max, parse(value)),
     },
     Flag {
         names: &["grpc-max-connection-age"],
         takes: One("MS"),
         default: Text("any age"),
-        help: "Age at which the connection of a gRPC client drains, a tenth more or less; 0 for any",
+        help: "Age at which the connection of a gRPC client drains, a tenth more or less; 0 for no limit",
         apply: |settings, value| set(&mut settings.grpc_keep_alive.age_max, some_millis(value)),
     },
     Flag {
         names: &["grpc-max-connection-age-grace"],
         takes: One("MS"),
         default: Text("any time"),
-        help: "How long its calls then have to end; 0 for any time",
+        help: "How long its calls then have to end; 0 for no limit",
         apply: |settings, value| set(&mut settings.grpc_keep_alive.age_grace, some_millis(value)),
     },
 ];

@@ -29,8 +29,9 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
         names: &["memory-limit"],
         takes: One("BYTES"),
         default: Text("that of the control group, or of the machine"),
-        help: "Memory that the process may have for requests, answers, queues and models; near it keep-alive ends, then \
-               new connections get no inference, new requests 503, and at last what holds the most is closed",
+        help: "Memory limit of the process for requests, answers, queues and models; near it, keep-alive ends, then \
+               new connections get no inference, then new requests get 503, and last the connections that hold the \
+               most are closed",
         apply: |settings, value| set_count(settings.memory_limit.get_or_insert_default(), value),
     },
     Flag {
@@ -67,8 +68,8 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
         names: &["admission"],
         takes: One("none|queue|deadline"),
         default: Value("queue"),
-        help: "Refuse at once what by measured run times would still wait in the queue when its time there is over, or, \
-               by deadline, what would be answered after its time; none lets each wait until then",
+        help: "Refuse requests early, by measured run times. queue: those that would time out in the queue; deadline: \
+               those that would be answered after their deadline; none: no request",
         apply: |settings, value| {
             let rules =
                 [("none", AdmissionRule::None), ("queue", AdmissionRule::Queue), ("deadline", AdmissionRule::Deadline)];
@@ -101,8 +102,8 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
         names: &["allow-client-shm"],
         takes: One(BOOL),
         default: Value("false"),
-        help: "Let clients have tensors in shared memory, any that this process may open: a file of /dev/shm, a \
-               GPU's",
+        help: "Let clients pass tensors in shared memory, any that this process may open: a file of /dev/shm, or \
+               memory of a GPU",
         apply: |settings, value| set(&mut settings.client_shm.is_allowed, parse_bool(value)),
     },
     Flag {
@@ -147,8 +148,8 @@ pub(super) const CONNECTION_FLAGS: &[Flag<Settings>] = &[
         names: &["connections-max"],
         takes: One("COUNT"),
         default: Value("10000"),
-        help: "Connections of one shard; beyond it a new one takes the place of the one that is idle for longest, or of \
-               none",
+        help: "Connections of one shard; beyond it a new one replaces the one that has been idle longest, if any is \
+               idle",
         apply: |settings, value| set_count(&mut settings.connections.count_max, value),
     },
     Flag {
@@ -156,7 +157,7 @@ pub(super) const CONNECTION_FLAGS: &[Flag<Settings>] = &[
         takes: One("COUNT"),
         default: Value("0"),
         help: "Connections of one shard from one client address, for IPv6 from one network of 64 bits; beyond it new \
-               ones are closed; 0 for any number",
+               ones are closed; 0 for no limit",
         apply: |settings, value| set(&mut settings.connections.address_count_max, parse(value)),
     },
     Flag {
@@ -185,8 +186,8 @@ pub(super) const CONNECTION_FLAGS: &[Flag<Settings>] = &[
         names: &["http-idle-timeout"],
         takes: One("SECONDS"),
         default: Value("75"),
-        help: "Time that a connection may be idle between requests, or without streams; beyond it it is closed, of \
-               HTTP/2 by GOAWAY",
+        help: "Time that a connection may be idle between requests, or without streams; then it is closed, for HTTP/2 \
+               by GOAWAY",
         apply: |settings, value| set(&mut settings.connections.timeouts.idle, parse_timeout(value)),
     },
     Flag {

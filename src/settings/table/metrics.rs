@@ -15,8 +15,9 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         names: &["console"],
         takes: One("loopback|all|off"),
         default: Value("loopback"),
-        help: "Who sees the console, a page at / of the metrics port: those on this machine, all who reach the port, or \
-               nobody. It shows models, load, limits and the log's last lines, and asks models; it changes nothing",
+        help: "Access to the console, a page at / of the metrics port: from this machine only, from anywhere, or off. \
+               It shows models, load, limits and the log's last lines, and sends requests to models; it changes \
+               nothing",
         apply: |settings, value| {
             let audiences = [
                 ("loopback", ConsoleAudience::Loopback),
@@ -40,7 +41,7 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         names: &["metrics-interval-ms"],
         takes: One("MS"),
         default: Value("2000"),
-        help: "How often the metrics of the machine, of its GPUs and of the load are looked at",
+        help: "Interval at which the metrics of the machine, of its GPUs and of the load are collected",
         apply: |settings, value| {
             let interval = parse(value).and_then(|millis| match millis {
                 0 => Err("must be greater than 0.".to_owned()),

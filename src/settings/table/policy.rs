@@ -17,9 +17,9 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         names: &["api-keys-file"],
         takes: One("FILE"),
         default: Text("none"),
-        help: "Clients need an API key of this file, for all but health: as Authorization: Bearer KEY or X-API-Key: KEY. \
-               The file has the SHA-256 of each, what it is good for (infer, read, metrics, admin), and its bounds; it is \
-               read again when it changes. deuteron key NAME makes a key",
+        help: "Require an API key of this file for everything but health, as Authorization: Bearer KEY or X-API-Key: \
+               KEY. The file has the SHA-256 of each key, its classes (infer, read, metrics, admin) and its limits; it \
+               is reloaded when it changes. deuteron key NAME makes a key",
         apply: |settings, value| {
             settings.api_keys_file = path(value);
             Ok(())
@@ -29,8 +29,8 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         names: &["admin-socket"],
         takes: One("PATH"),
         default: Text("none"),
-        help: "A Unix socket for those who may use the file, without a key: it alone serves loads, unloads, traces, log \
-               settings and shared memory, which are refused on every port then",
+        help: "Unix socket for administration without a key, protected by its file permissions: it alone serves loads, \
+               unloads, traces, log settings and shared memory, which are then refused on every port",
         apply: |settings, value| {
             settings.admin_socket = path(value);
             Ok(())

@@ -13,8 +13,8 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         names: &["model-store-cache"],
         takes: One("DIRECTORY"),
         default: Text("stores in $CACHE_DIRECTORY, or deuteron/stores where the user's caches are"),
-        help: "What was fetched of model repositories in stores is kept in it; servers may share it, and one that cannot \
-               reach the store serves what is there",
+        help: "Directory that caches what was fetched from model repositories in stores; servers may share it, and one \
+               that cannot reach the store serves from it",
         apply: |settings, value| {
             settings.stores.cache = Some(PathBuf::from(value));
             Ok(())
@@ -38,7 +38,7 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         names: &["model-store-timeout-secs"],
         takes: One("SECONDS"),
         default: Value("20"),
-        help: "How long a store may be silent; then what is left is asked for again, a few times",
+        help: "How long a store may send nothing; then the rest is requested again, a few times",
         apply: |settings, value| set(&mut settings.stores.silence_max, parse_timeout(value)),
     },
 ];

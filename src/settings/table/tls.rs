@@ -53,20 +53,25 @@ macro_rules! port {
                 $port,
                 is_mutual,
                 concat!($name, "-use-ssl-mutual"),
-                concat!("The same, for those clients alone whose certificates --", $name, "-root-cert certifies")
+                concat!("The same, only for clients whose certificates --", $name, "-root-cert certifies")
             ),
             file!(
                 $port,
                 certificate,
                 concat!($name, "-server-cert"),
-                "The server's certificate in PEM, and behind it those that certify it; read again when it changes"
+                "The server's certificate chain in PEM; reloaded when it changes"
             ),
-            file!($port, key, concat!($name, "-server-key"), "Its private key in PEM, without a passphrase; likewise"),
+            file!(
+                $port,
+                key,
+                concat!($name, "-server-key"),
+                "Its private key in PEM, without a passphrase; reloaded when it changes"
+            ),
             file!(
                 $port,
                 client_roots,
                 concat!($name, "-root-cert"),
-                "Certificates in PEM of those who certify clients; likewise"
+                "CA certificates for clients in PEM; reloaded when they change"
             ),
         ]
     };

@@ -12,8 +12,8 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         takes: Many("[MODE,]SETTING=VALUE"),
         default: Absent,
         help: "Which requests are traced: level=OFF, TIMESTAMPS or TENSORS (each given once more for both), rate=COUNT \
-               (every so many requests, 1000), count=COUNT (-1 for any number), mode=triton or opentelemetry; where \
-               to: triton,file=FILE and triton,log-frequency=COUNT, or opentelemetry,url=URL, resource=KEY=VALUE, \
+               (one request in COUNT, 1000), count=COUNT (-1 for any number), mode=triton or opentelemetry; where to: \
+               triton,file=FILE and triton,log-frequency=COUNT, or opentelemetry,url=URL, resource=KEY=VALUE, \
                bsp_max_queue_size=COUNT, bsp_max_export_batch_size=COUNT and bsp_schedule_delay=MS",
         apply: |settings, value| {
             settings.warnings.extend(read_config(&mut settings.trace, value)?);
