@@ -188,17 +188,17 @@ fn program_command() -> clap::Command {
         .max_term_width(100)
 }
 
-const AFTER_HELP: &str = "Environment:\n  Each flag of the server is also read from a variable: DEUTERON_HTTP_PORT=9000 for --http-port=9000. A flag \
-     goes before its variable, a variable before the file of --config; an empty variable is none. Where a flag may be \
-     given more than once, ';' stands between the values of the variable.";
+const AFTER_HELP: &str = "Environment:\n  Each flag of the server is also read from a variable: DEUTERON_HTTP_PORT=9000 \
+     for --http-port=9000. A flag overrides its variable, a variable the file of --config; an empty variable counts as \
+     unset. Where a flag may be given more than once, ';' separates the values of the variable.";
 
-const EXIT_CODES: &str = "Exit codes:\n  0: it did what was asked; a server has drained after a signal. 1: it did not, and standard error says why; \
-     `deuteron health`: the server is not ready; `deuteron bench`: no request succeeded. 128 and the \
+const EXIT_CODES: &str = "Exit codes:\n  0: success; a server has drained after a signal. 1: failure, with the reason on \
+     standard error; `deuteron health`: the server is not ready; `deuteron bench`: no request succeeded. 128 and the \
      signal's number: a signal ended a server before its models were loaded, or a second one ended its drain.";
 
 /// The next commands to type, for a user who types only the program's name.
 const NEXT_STEPS: &str = "  deuteron serve DIRECTORY     serve a directory of models, or one model.onnx\n  \
-     deuteron init python NAME    write a Python model to begin with\n  \
+     deuteron init python NAME    write a Python model to start from\n  \
      deuteron doctor              what this machine has: engines, Python, GPUs\n  \
      deuteron bench -m NAME       measure a server\n  \
      deuteron --help              all commands and flags";
@@ -217,7 +217,7 @@ fn commands() -> Vec<clap::Command> {
                 .help("The notation [default: pbtxt]"),
         )
         .after_help(AFTER_HELP);
-    let check = command("check", "Tell all that is wrong with a file of flags (--config)")
+    let check = command("check", "Check a file of flags (--config) and report its errors")
         .override_usage("deuteron config check FILE")
         .arg(file_argument());
     vec![
@@ -225,7 +225,7 @@ fn commands() -> Vec<clap::Command> {
             .override_usage("deuteron serve PATH... [FLAGS]")
             .args(settings::arguments())
             .after_help(AFTER_HELP),
-        command("config", "Look at configurations").subcommand_required(true).subcommands([show, check]),
+        command("config", "Show and check configurations").subcommand_required(true).subcommands([show, check]),
         command("doctor", "Print what this machine has for the server: engines, Python, kernel, limits, GPUs")
             .override_usage("deuteron doctor [FLAGS]")
             .args(settings::arguments())
@@ -233,8 +233,8 @@ fn commands() -> Vec<clap::Command> {
         command("health", "Ask a server whether it is ready: exits with 0 or 1, for the health checks of containers")
             .override_usage("deuteron health [--url=http://HOST:PORT] [--live]")
             .args(settings::health_arguments()),
-        command("init", "Begin a model").subcommand_required(true).subcommand(
-            command("python", "Write a Python model to begin with: NAME/config.pbtxt and NAME/1/model.py")
+        command("init", "Create a model").subcommand_required(true).subcommand(
+            command("python", "Write a Python model to start from: NAME/config.pbtxt and NAME/1/model.py")
                 .override_usage("deuteron init python NAME [--path=DIRECTORY]")
                 .args(init::arguments()),
         ),
@@ -244,9 +244,9 @@ fn commands() -> Vec<clap::Command> {
         command("bench", "Measure any server of the Open Inference Protocol v2")
             .override_usage("deuteron bench -m MODEL [-u HOST:PORT] [-i http|grpc] [FLAGS]")
             .args(loadgen::flags::arguments()),
-        command("completions", "Print what a shell completes").arg(document::shell_argument()),
+        command("completions", "Print the completion script of a shell").arg(document::shell_argument()),
         command("man", "Print a page of the manual").arg(document::page_argument()),
-        command("sbom", "Print what the program is made of, as a CycloneDX document"),
+        command("sbom", "Print the components of the program, as a CycloneDX document"),
         command("version", "Print the version"),
     ]
 }

@@ -56,7 +56,7 @@ impl MemoryStep {
     /// Returns the text for a person.
     pub const fn text(self) -> &'static str {
         match self {
-            Self::Nothing => "nothing is given up any more",
+            Self::Nothing => "no restriction is in force",
             Self::KeepAlive => "cached answers are dropped, connections end with their answer or when they are idle",
             Self::Connections => "new connections are answered all but inference",
             Self::Requests => "new inference requests are refused",

@@ -144,7 +144,7 @@ impl CustomMetrics {
             return Ok(());
         }
         if families.len() >= METRIC_FAMILIES_MAX {
-            return Err(Error::unavailable(format!("models have {METRIC_FAMILIES_MAX} metric families, the most")));
+            return Err(Error::unavailable(format!("models have {METRIC_FAMILIES_MAX} metric families (the limit)")));
         }
         let taken = families.iter().map(|(name, family)| (name.as_str(), family.kind));
         if self.is_reserved(name, kind) || taken.clone().any(|other| are_mixed_up((name, kind), other)) {
@@ -185,7 +185,7 @@ impl CustomMetrics {
             return Ok(Arc::clone(&shared.series));
         }
         if family.series.len() >= METRIC_SERIES_MAX {
-            let text = format!("metric family '{name}' has {METRIC_SERIES_MAX} sets of labels, the most");
+            let text = format!("metric family '{name}' has {METRIC_SERIES_MAX} sets of labels (the limit)");
             return Err(Error::unavailable(text));
         }
         let series = Arc::new(MetricSeries::new(family.kind, labels.clone(), buckets));
@@ -302,7 +302,7 @@ impl MetricObjects {
     fn next_id(&mut self) -> Result<u32, Error> {
         if self.families.len() + self.metrics.len() >= METRIC_OBJECTS_MAX || self.next == u32::MAX {
             return Err(Error::unavailable(format!(
-                "a process of a model has {METRIC_OBJECTS_MAX} metrics, the most; make each once"
+                "a process of a model has {METRIC_OBJECTS_MAX} metrics (the limit); make each once"
             )));
         }
         self.next += 1;
@@ -578,7 +578,7 @@ mod tests {
         let first = process.new_family(MetricKind::Counter, "f0", "").unwrap();
         let metric = |index: usize| process.new_metric(first, labels(&format!("i={index}")), &[]);
         let metrics: Vec<_> = (0..METRIC_SERIES_MAX).map(|index| metric(index).unwrap()).collect();
-        let want = "metric family 'f0' has 4096 sets of labels, the most";
+        let want = "metric family 'f0' has 4096 sets of labels (the limit)";
         assert_eq!(metric(METRIC_SERIES_MAX), Err(Error::unavailable(want)));
         assert!(metric(0).is_ok(), "one that exists");
         process.drop_metric(metrics[7]);
@@ -587,7 +587,7 @@ mod tests {
             process.new_family(MetricKind::Counter, &format!("f{index}"), "").unwrap();
         }
         let error = process.new_family(MetricKind::Counter, "g", "").unwrap_err();
-        assert_eq!(error.text(), "models have 1024 metric families, the most");
+        assert_eq!(error.text(), "models have 1024 metric families (the limit)");
         let mut made = 0;
         let error = loop {
             match process.new_family(MetricKind::Counter, "f1", "") {
@@ -596,7 +596,7 @@ mod tests {
             }
         };
         assert_eq!(made + METRIC_FAMILIES_MAX + METRIC_SERIES_MAX + 1, METRIC_OBJECTS_MAX);
-        assert!(error.text().contains("has 65536 metrics, the most"), "{error}");
+        assert!(error.text().contains("has 65536 metrics (the limit)"), "{error}");
         drop(process);
         assert!(server.for_process().new_family(MetricKind::Counter, "g", "").is_ok());
     }

@@ -11,7 +11,7 @@ use crate::cli::{PROGRAM, program_command};
 /// only the text.
 pub(super) fn shell_argument() -> Arg {
     let arg = Arg::new("shell").value_name("SHELL").required(true).value_parser(["bash", "fish", "zsh"]);
-    arg.help("Whose completions")
+    arg.help("The shell")
 }
 
 /// The script that a shell reads.
@@ -28,7 +28,7 @@ pub(super) fn completions(matches: &ArgMatches) -> String {
 
 /// The command of `deuteron man`.
 pub(super) fn page_argument() -> Arg {
-    Arg::new("command").value_name("COMMAND").value_parser(["serve", "bench"]).help("Of this command [default: all]")
+    Arg::new("command").value_name("COMMAND").value_parser(["serve", "bench"]).help("The command [default: all]")
 }
 
 /// A page of the manual, for `man -l`.

@@ -72,7 +72,9 @@ impl WatchedFiles for ApiKeys {
             }
             Err(text) => {
                 reloads.failed.add(1);
-                log::error(&format!("the file of API keys has changed, and is not used: {text}; those before stay"));
+                log::error(&format!(
+                    "the file of API keys has changed, and is refused: {text}; the previous keys stay in use"
+                ));
             }
         }
     }

@@ -108,7 +108,7 @@ impl WatchedFiles for Certificates {
             Err(text) => {
                 self.board.reloads.failed.add(1);
                 log::error(&format!(
-                    "the files of TLS have changed, and are not used: {text}; those before stay in use"
+                    "the files of TLS have changed, and are refused: {text}; the previous ones stay in use"
                 ));
             }
         }

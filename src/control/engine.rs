@@ -320,7 +320,7 @@ fn find(search: &LibrarySearch) -> Result<Onnxruntime, String> {
     let why = "no library of it can be used; name one by --backend-config=onnxruntime,library=PATH or ORT_DYLIB_PATH, or \
                activate a Python environment that has the wheel 'onnxruntime' (`deuteron doctor` shows where it was looked \
                for)";
-    log::info(&format!("ONNX models run on the embedded engine, not on ONNX Runtime: {why}"));
+    log::info(&format!("ONNX models fall back to the embedded engine: {why}"));
     Err(why.to_owned())
 }
 

@@ -23,7 +23,7 @@ impl ControlThread {
         }
         if let Some(id) = self.successor.take() {
             // It would serve on, but a signal to this server means both.
-            log::info(&format!("ends process {id} too, which was to take over"));
+            log::info(&format!("stopping process {id} too, which was to take over"));
             hand_over::stop(id);
         }
         let delay = self.context.settings.drain_delay;
@@ -66,7 +66,7 @@ impl ControlThread {
         }
         self.surroundings.notifier.tell_reloading();
         if self.context.settings.control_mode == ControlMode::Poll {
-            log::info("looks at the model repositories now, after SIGHUP");
+            log::info("polling the model repositories after SIGHUP");
             if self.is_scanning {
                 self.scans_again = true;
             } else {
@@ -158,9 +158,7 @@ impl ControlThread {
         // Shards that have drained no longer beat.
         match watchdog.handle_timeout(&self.context.server_context.lifecycle.beats(), now) {
             Err(shard) if !self.is_draining => {
-                log::error(&format!(
-                    "shard {shard} stands still: the supervisor's watchdog is not told that the server works"
-                ));
+                log::error(&format!("shard {shard} is stuck: the supervisor's watchdog is no longer notified"));
             }
             _ => self.surroundings.notifier.tell("WATCHDOG=1"),
         }

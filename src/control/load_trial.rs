@@ -217,7 +217,7 @@ impl LoadTrials {
         };
         let noise = read_end(noise);
         if let Some(line) = String::from_utf8_lossy(&noise).lines().rev().find(|line| !line.trim().is_empty()) {
-            log::warning(&format!("the engine's last words on '{name}' version {}: {line}", order.version));
+            log::warning(&format!("last output of the engine that loaded '{name}' version {}: {line}", order.version));
         }
         Err(unable(format!(
             "the engine ended with {how} on this file, {alone} with at most {} bytes of memory (--load-memory-bytes-max)",

@@ -668,7 +668,7 @@ impl ModelLoader {
         };
         let model = load(other).map_err(both)?;
         let (name, refused_by, other_name) = (&spec.name, backend.name(), other.name());
-        log::info(&format!("'{name}' is loaded with {other_name}, since {refused_by} does not run it: {first}"));
+        log::info(&format!("'{name}' falls back to {other_name}, since {refused_by} does not run it: {first}"));
         Ok((model, other))
     }
 

@@ -179,7 +179,7 @@ impl ControlThread {
         let now = clock::now();
         on_demand.cache.handle_loaded(name, ModelCache::size_of(size), clock::epoch_millis(now));
         while let Some(leaving) = self.next_to_leave(name) {
-            log::info(&format!("'{leaving}' makes room for '{name}' (--model-cache-bytes-max)"));
+            log::info(&format!("unloading '{leaving}' to make room for '{name}' (--model-cache-bytes-max)"));
             self.cache_cells().evictions.add(1);
             self.unload(&leaving, None, false);
         }

@@ -49,7 +49,7 @@ impl PytorchEngine {
         match python.filter(|_| config.runner != Some(PytorchRunner::Native)) {
             None => Err(why),
             Some(python) => {
-                log::info(&format!("PyTorch models run in processes of Python, not in this one: {why}"));
+                log::info(&format!("PyTorch models fall back to processes of Python: {why}"));
                 Ok(Self::Python(PytorchInPython { python: Arc::clone(python), why }))
             }
         }

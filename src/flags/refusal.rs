@@ -22,7 +22,7 @@ pub fn explain(error: &clap::Error) -> String {
             let commands = all(error, ContextKind::ValidSubcommand);
             format!("a command is missing: expected {}", either(&commands))
         }
-        ErrorKind::InvalidValue if value.is_empty() => format!("{given}: expected a value, and none came"),
+        ErrorKind::InvalidValue if value.is_empty() => format!("{given}: expected a value"),
         ErrorKind::InvalidValue => {
             let name = given.split_whitespace().next().unwrap_or_default();
             format!("{name} {value}: expected {}", either(&all(error, ContextKind::ValidValue)))

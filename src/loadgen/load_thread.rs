@@ -416,8 +416,10 @@ impl<'a> LoadThread<'a> {
         match outcome {
             Err(failure) => self.fail_connection(ready.index, &failure, now),
             Ok(()) if is_over => {
-                let failure =
-                    RequestFailure::new(FailureKind::Closed, "the server takes no more requests on the connection");
+                let failure = RequestFailure::new(
+                    FailureKind::Closed,
+                    "the server accepts no further requests on the connection",
+                );
                 self.fail_connection(ready.index, &failure, now);
             }
             Ok(()) => self.to_flush.push(ready.index),

@@ -70,7 +70,12 @@ pub fn encode_models(out: &mut String, models: &[ModelFigures<'_>]) {
         let _ = writeln!(out, "{name}{{{labels}model=\"{model}\",version=\"{version}\"}} {}", costs.chosen);
     }
     let name = "deuteron_row_seconds";
-    head(out, name, "gauge", "Time that a row costs in batches of up to so many rows, the median of the last runs");
+    head(
+        out,
+        name,
+        "gauge",
+        "Time per row in batches of up to the number of rows in the label, median of the last runs",
+    );
     for (ModelFigures { labels, name: model, version, .. }, costs) in known() {
         for (rows, cost) in &costs.costs {
             let cost = cost.as_secs_f64();

@@ -150,10 +150,10 @@ pub fn busy_refusal(client: &Arc<KeyClient>, busy: KeyBusy) -> AccessRefusal {
     let who = client.title();
     let (reason, text) = if busy.is_rate {
         let wait = busy.wait.as_secs_f64();
-        (KeyRefusal::Rate, format!("{who} asks more often than the rate allows: try again in {wait:.3} s"))
+        (KeyRefusal::Rate, format!("{who} exceeds its request rate: try again in {wait:.3} s"))
     } else {
         let most = client.concurrency_max().unwrap_or_default();
-        (KeyRefusal::Concurrency, format!("{who} has {most} requests in flight, as many as there may be"))
+        (KeyRefusal::Concurrency, format!("{who} has {most} requests in flight (the limit)"))
     };
     let error = Error::new(Code::RateLimited, text).with_retry_after(busy.wait);
     AccessRefusal { reason, client: Some(Arc::clone(client)), error }

@@ -30,7 +30,7 @@ pub fn health_arguments() -> [Arg; 2] {
         Arg::new("live")
             .long("live")
             .action(ArgAction::SetTrue)
-            .help("Ask whether the server lives, instead of whether it is ready"),
+            .help("Check that the server is live, instead of ready"),
     ]
 }
 
@@ -46,9 +46,7 @@ impl HealthQuestion {
                     None => url.as_str(),
                     Some(("http", rest)) => rest,
                     Some((scheme, _)) => {
-                        return Err(format!(
-                            "--url={url}: expected http://HOST:PORT, and '{scheme}' is not spoken here"
-                        ));
+                        return Err(format!("--url={url}: expected http://HOST:PORT, '{scheme}' is not supported"));
                     }
                 };
                 let end = rest.find('/').unwrap_or(rest.len());
@@ -135,8 +133,7 @@ mod tests {
 
     #[test]
     fn a_url_that_cannot_be_asked_is_refused() {
-        for (url, want) in [("https://host:1", "'https' is not spoken here"), ("http://", "expected http://HOST:PORT")]
-        {
+        for (url, want) in [("https://host:1", "'https' is not supported"), ("http://", "expected http://HOST:PORT")] {
             let error = read(&format!("--url={url}"), "").unwrap_err();
             assert!(error.contains(want), "{url}: {error}");
         }

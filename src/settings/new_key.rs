@@ -18,9 +18,11 @@ pub struct NewKey {
 pub fn key_arguments() -> [Arg; 2] {
     [
         Arg::new("name").value_name("NAME").required(true).help("The client's name, for logs and metrics"),
-        Arg::new("class").long("class").value_name("CLASS").action(ArgAction::Append).help(
-            "What the key is good for: infer, read, metrics or admin; may be given more than once [default: infer]",
-        ),
+        Arg::new("class")
+            .long("class")
+            .value_name("CLASS")
+            .action(ArgAction::Append)
+            .help("Class of the key: infer, read, metrics or admin; may be given more than once [default: infer]"),
     ]
 }
 

@@ -341,7 +341,7 @@ fn what_is_wrong_is_said_in_one_line() {
     );
     check("m --nope", "unknown flag '--nope'; --help lists the flags");
     check("m --htp-port=1", "unknown flag '--htp-port': did you mean '--http-port'? --help lists the flags");
-    check("m --http-port", "--http-port <PORT>: expected a value, and none came");
+    check("m --http-port", "--http-port <PORT>: expected a value");
     check("m --server-timing=x", "--server-timing=x: expected true or false");
     check("m --format=json", "unknown flag '--format': did you mean '--log-format'? --help lists the flags");
     check("m n --model-name=x", "--model-name names one model, and there are several paths");

@@ -63,12 +63,12 @@ impl ControlRequests {
             have.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
         };
         if !take(&budget.count, 1, ORDERS_MAX) {
-            let text = format!("{ORDERS_MAX} model control requests wait, the most that may; try again later");
+            let text = format!("{ORDERS_MAX} model control requests wait (the limit); try again later");
             return Err(Error::unavailable(text));
         }
         if !take(&budget.size, size, ORDERS_SIZE_MAX) {
             budget.count.fetch_sub(1, Ordering::Relaxed);
-            let text = format!("the model control requests that wait hold {ORDERS_SIZE_MAX} bytes, the most they may");
+            let text = format!("the model control requests that wait hold {ORDERS_SIZE_MAX} bytes (the limit)");
             return Err(Error::unavailable(text));
         }
         Ok(one_shot(ControlLease { budget: Arc::clone(budget), size, origin }))
@@ -93,7 +93,7 @@ impl Drop for ControlLease {
 
 impl Lease for ControlLease {
     fn closed() -> Error {
-        Error::unavailable("Server is stopping, it takes no more model control requests")
+        Error::unavailable("server is stopping; model control requests are refused")
     }
 }
 

@@ -39,7 +39,7 @@ impl ShardGateway {
                 PushOutcome::Pushed => {}
                 PushOutcome::Back(work) => next = Some(work),
                 PushOutcome::Full(work) => work.refuse(Error::unavailable(format!(
-                    "models have {NESTED_CALLS_MAX} calls in flight on each shard, the most they may; try again later"
+                    "models have {NESTED_CALLS_MAX} calls in flight on each shard (the limit); try again later"
                 ))),
             }
         }
@@ -66,5 +66,5 @@ impl Gateway for ShardGateway {
 }
 
 fn starting() -> Error {
-    Error::unavailable("Server is starting, models can call it once it serves")
+    Error::unavailable("server is starting; BLS calls are refused until it serves")
 }

@@ -198,5 +198,5 @@ impl Drop for PendingOrder {
 
 /// The error of work that no shard will run.
 pub fn stopping() -> Error {
-    Error::unavailable("Server is stopping, it runs no more calls of models")
+    Error::unavailable("server is stopping; BLS calls are refused")
 }

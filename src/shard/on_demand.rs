@@ -64,7 +64,7 @@ impl Shard {
         let Some((reply, awaited)) = link.waits.admit_wait(MODEL_WAITS_MAX) else {
             cells.refused.add(1);
             return Err(Error::unavailable(format!(
-                "{MODEL_WAITS_MAX} requests wait for models to be loaded, the most that may; try again later"
+                "{MODEL_WAITS_MAX} requests wait for models to be loaded (the limit); try again later"
             )));
         };
         (link.control)(ControlEvent::Wanted(name.to_owned(), reply));

@@ -160,7 +160,7 @@ impl SharedMemoryClient {
         let within = |waiting: usize| (waiting < SHARED_MEMORY_TASKS_MAX).then_some(waiting + 1);
         if self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_err() {
             return Err(Error::unavailable(format!(
-                "{SHARED_MEMORY_TASKS_MAX} shared memory requests wait, the most that may; try again later"
+                "{SHARED_MEMORY_TASKS_MAX} shared memory requests wait (the limit); try again later"
             )));
         }
         Ok(one_shot(SharedMemoryLease { waiting: Arc::clone(&self.waiting) }))
@@ -213,7 +213,7 @@ impl Drop for SharedMemoryLease {
 
 impl Lease for SharedMemoryLease {
     fn closed() -> Error {
-        Error::unavailable("Server is stopping, it takes no more requests for shared memory")
+        Error::unavailable("server is stopping; requests for shared memory are refused")
     }
 }
 

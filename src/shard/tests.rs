@@ -388,7 +388,7 @@ fn so_many_requests_wait_for_models_and_the_next_is_refused_and_counted() {
         let ended = shard.want("absent", None).await.is_err();
         (text, shard.cells.model_waits.refused.get(), ended)
     });
-    assert_eq!(text, "4096 requests wait for models to be loaded, the most that may; try again later");
+    assert_eq!(text, "4096 requests wait for models to be loaded (the limit); try again later");
     assert_eq!((refused, ended), (1, true));
 }
 

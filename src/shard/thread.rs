@@ -91,7 +91,7 @@ pub fn run(
         let outcome = outcome.map(|()| name);
         listening(outcome.map_err(|error| Error::unavailable(format!("cannot listen: {error}"))));
     }));
-    outcome.map_err(|error| Error::unavailable(format!("its sockets take nothing any more: {error}")))
+    outcome.map_err(|error| Error::unavailable(format!("its sockets failed: {error}")))
 }
 
 /// Closes a shard's inbox when its thread ends, also if it fails: other shards then keep their

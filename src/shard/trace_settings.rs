@@ -52,7 +52,7 @@ impl TraceLink {
         let within = |waiting: usize| (waiting < TRACE_ORDERS_MAX).then_some(waiting + 1);
         if self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_err() {
             return Err(Error::unavailable(format!(
-                "{TRACE_ORDERS_MAX} changes of trace settings wait, the most that may; try again later"
+                "{TRACE_ORDERS_MAX} changes of trace settings wait (the limit); try again later"
             )));
         }
         Ok(one_shot(TraceLease { waiting: Arc::clone(&self.waiting) }))
@@ -82,7 +82,7 @@ impl Drop for TraceLease {
 
 impl Lease for TraceLease {
     fn closed() -> Error {
-        Error::unavailable("Server is stopping, it takes no more changes of trace settings")
+        Error::unavailable("server is stopping; changes of trace settings are refused")
     }
 }
 

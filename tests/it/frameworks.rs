@@ -377,7 +377,7 @@ fn a_tensorflow_model_runs_on_openvino_unless_that_refuses_it_or_another_engine_
         ["openvino", "tensorflow", "tensorflow"]
     );
     let log = server.log();
-    let told = "'refused' is loaded with TensorFlow 2.21.0, since OpenVINO 2026.4.1 does not run it: ";
+    let told = "'refused' falls back to TensorFlow 2.21.0, since OpenVINO 2026.4.1 does not run it: ";
     assert!(log.contains(told), "{log}");
     let no_graph = "unable to load model 'stuck': the graph is cut short or not protobuf";
     assert!(why(&server, "stuck").contains(no_graph), "{}", why(&server, "stuck"));

@@ -377,8 +377,7 @@ fn each_request_of_a_stream_counts_and_a_key_that_is_gone_ends_it() {
     let (_folder, server) = server(&file, &[]);
     let client = Client::new(server.grpc());
     let (came, end) = client.stream(STREAM, &[("x-api-key", "ka")], vec![message(); 5]);
-    let refused: Vec<bool> =
-        came.iter().map(|response| says(response, "asks more often than the rate allows")).collect();
+    let refused: Vec<bool> = came.iter().map(|response| says(response, "exceeds its request rate")).collect();
     assert_eq!(refused, [false, false, false, true, true]);
     assert!(end.is_ok(), "the stream goes on: {end:?}");
     let (came, end) = client.stream(STREAM, &[("x-api-key", "kb")], vec![message()]);

@@ -59,7 +59,7 @@ fn an_engine_that_crashes_on_a_file_fails_that_load_alone() {
         assert_adds(&server, "good");
     }
     let log = server.log();
-    assert!(log.contains("the engine's last words on 'bad' version 1: out of luck"), "{log}");
+    assert!(log.contains("last output of the engine that loaded 'bad' version 1: out of luck"), "{log}");
     assert_eq!(children(&server), 0);
 }
 

@@ -293,7 +293,10 @@ fn without_a_library_that_can_be_used_the_embedded_engine_serves_and_the_log_say
         assert_adds(&server, "m");
         let log = server.log();
         assert!(load_line(&server, "m").contains("with the embedded engine (rten "), "{log}");
-        assert!(log.contains("ONNX models run on the embedded engine") && log.contains(want), "{want:?} not in\n{log}");
+        assert!(
+            log.contains("ONNX models fall back to the embedded engine") && log.contains(want),
+            "{want:?} not in\n{log}"
+        );
     };
     check(&[], "name one by --backend-config=onnxruntime,library=PATH or ORT_DYLIB_PATH");
     let folder = Folder::new("libraries");

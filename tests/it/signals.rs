@@ -67,7 +67,7 @@ fn no_signal_but_those_that_end_it_stops_a_server_under_load() {
     assert_eq!(client.join().unwrap(), 2_000);
     assert!(server.is_running());
     let log = server.log();
-    assert!(log.contains("looks at the model repositories now, after SIGHUP"), "{log}");
+    assert!(log.contains("polling the model repositories after SIGHUP"), "{log}");
     assert!(log.contains("state: serving for"), "{log}");
     assert_eq!(server.stop().code(), Some(0));
 }

@@ -542,7 +542,7 @@ fn certificates_are_read_again_without_a_lost_connection_and_broken_ones_are_not
     kept.send(&request("POST", INFER, &[], BODY.as_bytes())).unwrap();
     assert_eq!(kept.receive().unwrap().status, 200, "a connection outlives the certificate that it began with");
     let log = server.log();
-    assert!(log.contains("is not that of the certificate; those before stay in use"), "{log}");
+    assert!(log.contains("is not that of the certificate; the previous ones stay in use"), "{log}");
     assert!(!log.contains("PRIVATE KEY-----\n"), "{log}");
 }
 

@@ -130,7 +130,7 @@ fn a_bucket_that_is_not_there_is_named() {
     let Some(Scene { store, .. }) = Scene::new() else { return };
     let setup = Setup { url: format!("s3://{}/nowhere/models", store.address()), ..Setup::s3("") };
     let text = setup.refused(&[]);
-    assert!(text.contains("there is nothing at it (NoSuchBucket)"), "{text}");
+    assert!(text.contains("it does not exist (NoSuchBucket)"), "{text}");
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl EngineProcess {
         sent.map_err(|error| self.lost(&error, timeout))?;
         let size = self.wait_done(timeout)?;
         let answers = self.take_answers(spec, size, requests.len());
-        let answers = answers.map_err(|error| self.break_off(&format!("sent what it may not: {error}")))?;
+        let answers = answers.map_err(|error| self.break_off(&format!("sent an invalid message: {error}")))?;
         self.has_answered = true;
         self.give_back(message.size());
         Ok(answers)
@@ -152,7 +152,7 @@ impl EngineProcess {
         let why = match self.socket.peek() {
             SocketState::Silent => return None,
             SocketState::Closed => "its process closed its socket and is killed",
-            SocketState::Readable => "its process sent what it was not asked for and is killed",
+            SocketState::Readable => "its process sent an unexpected message and is killed",
         };
         // One that ends closes its socket first, and its own reason is worth a moment.
         Some(self.process.wait_ended(END_WAIT).map_or_else(|| why.to_owned(), ended))
@@ -193,7 +193,7 @@ impl EngineProcess {
         let head = self.responses.copy_out(&span(0, size), 0, size);
         match head.and_then(|head| decode_outcome(&head)) {
             Ok(outcome) => outcome.map_err(EngineFailure::Refused),
-            Err(error) => Err(self.break_off(&format!("sent what it may not: {error}"))),
+            Err(error) => Err(self.break_off(&format!("sent an invalid message: {error}"))),
         }
     }
 
@@ -208,7 +208,7 @@ impl EngineProcess {
                     let sent = self.socket.send(EngineFrame::Responses, &[self.responses.fd()]);
                     sent.map_err(|error| self.lost(&error, timeout))?;
                 }
-                Ok(frame) => return Err(self.break_off(&format!("sent what it may not: {frame:?}"))),
+                Ok(frame) => return Err(self.break_off(&format!("sent an invalid message: {frame:?}"))),
                 Err(error) => return Err(self.lost(&error, timeout)),
             }
         }

@@ -133,7 +133,7 @@ impl PythonInstance {
         let taken = inputs.iter().map(|(name, claim)| Ok((name.clone(), opened.take(claim, TensorPolicy::Copy)?)));
         let inputs = taken.collect::<Result<Vec<_>, MessageError>>()?;
         if self.calls.nested.len() >= PYTHON_CALLS_MAX {
-            let text = format!("this instance has {PYTHON_CALLS_MAX} calls of other models in flight, the most it may");
+            let text = format!("this instance has {PYTHON_CALLS_MAX} calls of other models in flight (the limit)");
             self.handle_nested_reply(call, failed(Error::unavailable(text)));
             return Ok(());
         }
@@ -222,7 +222,7 @@ impl PythonInstance {
             ControlOperation::Unload { with_dependents } => OrderKind::Unload { with_dependents },
         };
         if self.calls.orders >= PYTHON_CALLS_MAX {
-            let text = format!("this instance has {PYTHON_CALLS_MAX} model control calls in flight, the most it may");
+            let text = format!("this instance has {PYTHON_CALLS_MAX} model control calls in flight (the limit)");
             self.reply(call, Err(Error::unavailable(text)));
             return Ok(());
         }

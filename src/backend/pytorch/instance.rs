@@ -118,7 +118,8 @@ fn named_input(spec: &ModelSpec, input: ModuleInput) -> Result<(ModuleInput, CSt
         ModuleInput::Request(index) => spec.inputs.get(index).map(|input| (&input.name, input.datatype)),
     };
     let (name, datatype) = known.ok_or_else(|| Error::internal("a model's argument has no input"))?;
-    let element = TorchType::of(datatype).ok_or_else(|| Error::internal("an input's datatype is none of torch's"))?;
+    let element =
+        TorchType::of(datatype).ok_or_else(|| Error::internal("torch does not have the datatype of an input"))?;
     let name = library::key(name).map_err(Error::invalid)?;
     Ok((input, name, element))
 }

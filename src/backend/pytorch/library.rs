@@ -304,7 +304,7 @@ unsafe impl Sync for OwnedOutput {}
 
 /// An input for the shim, which reads as many bytes as the shape says.
 fn raw_input(input: &TorchInput<'_>) -> Result<RawInput, String> {
-    let datatype = input.element.datatype().ok_or("an input's type is none of the protocol's")?;
+    let datatype = input.element.datatype().ok_or("the protocol does not have the type of an input")?;
     let size = byte_size(datatype, input.shape).map_err(|_| "an input's shape is too large")?;
     if size.is_some_and(|size| size != input.contents.len()) {
         return Err("an input has not the bytes of its shape".to_owned());

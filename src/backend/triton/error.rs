@@ -51,7 +51,7 @@ pub(super) fn outcome(returned: ErrorHandle) -> Result<(), Error> {
     }
     match returned.take() {
         Ok(object) => Err(object.to_error()),
-        Err(_) => Err(Error::internal("the backend returned an error that is none")),
+        Err(_) => Err(Error::internal("the backend returned an invalid error")),
     }
 }
 

@@ -264,7 +264,7 @@ impl<T: HostedObject> Handle<T> {
         if self.is_null() {
             return Error::invalid(format!("the {name} is a null pointer"));
         }
-        Error::invalid(format!("the {name} is none: it was released already, or the pointer is to something else"))
+        Error::invalid(format!("invalid {name} handle: it was released already, or is another object"))
     }
 }
 
@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(handle.get().map(|thing| thing.0), Ok(7));
         assert_eq!(handle.take().map(|thing| thing.0), Ok(7));
         let error = handle.take().map(|thing| thing.0).unwrap_err();
-        assert_eq!(error.text(), "the thing is none: it was released already, or the pointer is to something else");
+        assert_eq!(error.text(), "invalid thing handle: it was released already, or is another object");
         assert!(handle.get().is_err());
         // Objects that are made afterwards have other addresses, for a while.
         let others: Vec<_> = (0..HOSTED_SHELLS_KEPT).map(|_| Owned::new(Thing(8)).into_handle()).collect();

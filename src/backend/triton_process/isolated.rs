@@ -45,7 +45,9 @@ impl IsolatedLibraries {
         let document = self.processes.complete(LibraryVersion { name, qualified_name, version }, start)?;
         let claimed = decode_changes(&document);
         claimed.map_err(|error| {
-            Error::internal(format!("the process of model '{name}' sent what it may not: {error} (isolation: process)"))
+            Error::internal(format!(
+                "the process of model '{name}' sent an invalid message: {error} (isolation: process)"
+            ))
         })
     }
 }

@@ -87,7 +87,7 @@ impl TlsConfig {
                 let fault = |text: String| TlsFileFault { file: TlsFile::ClientRoots, text };
                 let mut store = RootCertStore::empty();
                 for root in certificates(TlsFile::ClientRoots, roots)? {
-                    store.add(root).map_err(|error| fault(format!("has a certificate that is none: {error}")))?;
+                    store.add(root).map_err(|error| fault(format!("has an invalid certificate: {error}")))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider).build();
                 builder.with_client_cert_verifier(verifier.map_err(|error| fault(format!("cannot be used: {error}")))?)
@@ -160,9 +160,7 @@ fn of_key(error: &Error) -> TlsFileFault {
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             (TlsFile::Key, "is not that of the certificate".to_owned())
         }
-        Error::InvalidCertificate(error) => {
-            (TlsFile::Certificate, format!("has a certificate that is none: {error:?}"))
-        }
+        Error::InvalidCertificate(error) => (TlsFile::Certificate, format!("has an invalid certificate: {error:?}")),
         // Its text names the algorithm, and nothing of the key.
         _ => (TlsFile::Key, "is of a kind that is not known; expected RSA, ECDSA (P-256, P-384) or Ed25519".to_owned()),
     };

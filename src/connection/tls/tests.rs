@@ -36,8 +36,8 @@ fn files_that_do_not_serve_are_told_by_their_name_and_never_by_their_contents() 
     let encrypted = b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
     check(fault(&certificate, encrypted, None), TlsFile::Key, "without a passphrase");
     let nothing = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-    check(fault(nothing, &key, None), TlsFile::Certificate, "that is none");
-    check(fault(&certificate, &key, Some(nothing)), TlsFile::ClientRoots, "that is none");
+    check(fault(nothing, &key, None), TlsFile::Certificate, "an invalid certificate");
+    check(fault(&certificate, &key, Some(nothing)), TlsFile::ClientRoots, "an invalid certificate");
     let unknown = b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     check(fault(&certificate, unknown, None), TlsFile::Key, "of a kind that is not known");
 }

@@ -71,8 +71,8 @@ impl StoreFault {
             Self::Damaged(why) => (
                 Code::Unavailable,
                 format!(
-                    "what came is not what the store listed: {why}; it is not served, and fetched again at the next \
-                         load or poll"
+                    "the content differs from what the store listed: {why}; it is not served, and fetched again at the \
+                     next load or poll"
                 ),
             ),
             Self::Denied(code) => {
@@ -87,13 +87,13 @@ impl StoreFault {
             Self::Invalid(why) => (Code::InvalidArgument, why.clone()),
             Self::Missing(code) => (
                 Code::InvalidArgument,
-                format!("{}; look at the name of the bucket and at the region", coded("there is nothing at it", code)),
+                format!("{}; look at the name of the bucket and at the region", coded("it does not exist", code)),
             ),
             Self::Throttled(status) => (
                 Code::Unavailable,
                 format!(
-                    "the store is overloaded or refuses so many requests (status {status}); lower \
-                         --model-store-connections or raise --repository-poll-secs"
+                    "the store is overloaded or limits the request rate (status {status}); lower \
+                     --model-store-connections or raise --repository-poll-secs"
                 ),
             ),
         };
@@ -138,7 +138,7 @@ mod tests {
             (StoreFault::Denied("AccessDenied".into()), "the store denies access (AccessDenied); give a key by AWS_"),
             (StoreFault::Denied(String::new()), "the store denies access; give a key by AWS_ACCESS_KEY_ID"),
             (StoreFault::Disk("no space".into()), "the cache cannot be written: no space; look at the directory of"),
-            (StoreFault::Missing("NoSuchBucket".into()), "there is nothing at it (NoSuchBucket); look at the name"),
+            (StoreFault::Missing("NoSuchBucket".into()), "it does not exist (NoSuchBucket); look at the name"),
             (StoreFault::Throttled(503), "(status 503); lower --model-store-connections"),
         ] {
             let error = fault.error(&s3, "m/1/a");

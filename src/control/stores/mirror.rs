@@ -255,9 +255,8 @@ impl StoreMirror {
     fn exchange(&self, name: &str, new: &Path, plan: &GroupPlan) -> Result<(), Error> {
         let disk = |error: io::Error| StoreFault::of_disk(&error).error(&self.url, name);
         let lock = self.lock("load", name, FlockOperation::NonBlockingLockExclusive, self.swap_max).map_err(disk)?;
-        let busy = || {
-            Error::unavailable(format!("model '{name}': what is new of it waits for a load that reads the old files"))
-        };
+        let busy =
+            || Error::unavailable(format!("model '{name}': its update waits for a load that reads the old files"));
         let _lock = lock.ok_or_else(busy)?;
         let tree = self.tree();
         if name.is_empty() {
@@ -290,7 +289,7 @@ impl StoreMirror {
         let old = self.staging(name);
         let lock = self.lock("load", name, FlockOperation::NonBlockingLockExclusive, self.swap_max).map_err(disk)?;
         let busy =
-            || Error::unavailable(format!("model '{name}': a load reads its files, which the store has no more"));
+            || Error::unavailable(format!("model '{name}': a load reads its files, which the store no longer has"));
         let _lock = lock.ok_or_else(busy)?;
         // First the index: files without an entry are fetched again, and an entry without files is a lie.
         self.change_index(|index| index.replace(name, &[])).map_err(disk)?;
@@ -300,7 +299,7 @@ impl StoreMirror {
         let moved = remove(&old).and_then(|()| fs::create_dir_all(&old));
         moved.and_then(|()| missing_is_well(fs::rename(self.tree().join(name), old.join(name)))).map_err(disk)?;
         let _ = remove(&old);
-        log::info(&format!("'{name}' is no more in '{}'", self.url.text));
+        log::info(&format!("'{name}' is no longer in '{}'", self.url.text));
         Ok(())
     }
 

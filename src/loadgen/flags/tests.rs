@@ -97,10 +97,7 @@ fn what_is_wrong_is_said_in_one_line() {
     check("-m m -i grpc --json", "JSON tensors are HTTP's; gRPC has raw contents");
     check("-m m --pid-b 5", "--pid-b is of the second server; name it with --compare");
     check("-m m --compare a --pid 5", "a comparison takes --pid and --pid-b, or neither");
-    check(
-        "-m m -H Content-Length:5",
-        "--header=Content-Length:5: it says where requests end, which is not yours to say",
-    );
+    check("-m m -H Content-Length:5", "--header=Content-Length:5: it frames the request and cannot be set");
     check("-m m --shape A", "--shape=A: expected NAME:D,D");
     check("-m m -b 0", "--batch-size=0: must be greater than 0");
     check("-m m --sequence-id-range 0:5", "--sequence-id-range=0:5: ids begin at 1 and START comes first");

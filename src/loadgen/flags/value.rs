@@ -37,7 +37,7 @@ pub(super) fn header(value: &str) -> Result<(String, String), String> {
     let framing =
         ["connection", "content-length", "content-type", "transfer-encoding", "inference-header-content-length"];
     if framing.contains(&name.to_ascii_lowercase().as_str()) {
-        return Err("it says where requests end, which is not yours to say".to_owned());
+        return Err("it frames the request and cannot be set".to_owned());
     }
     Ok((name.to_owned(), value.to_owned()))
 }

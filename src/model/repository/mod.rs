@@ -321,7 +321,7 @@ impl ModelDirectory {
         let hint = match (model, directory) {
             (Some(model), _) => format!(": move {name}/{model} there"),
             (None, Some(directory)) => {
-                format!("; '{directory}' is none: a version's directory is a number without zeros before it")
+                format!("; '{directory}' is not one: its name must be a number without leading zeros")
             }
             (None, None) => String::new(),
         };
@@ -553,9 +553,9 @@ mod tests {
         check("m/ [ a.txt model.onnx labels/ ]", "model.onnx", "m/1/model.onnx: move m/model.onnx there");
         check("m/ [ resnet.onnx ]", "model.onnx", "m/1/model.onnx: move m/resnet.onnx there");
         check("m/ [ model.py ]", "model.py", "m/1/model.py: move m/model.py there");
-        let number = "a version's directory is a number without zeros before it";
-        check("m/ [ v1/ [ model.onnx ] ]", "model.onnx", &format!("m/1/model.onnx; 'v1' is none: {number}"));
-        check("m/ [ 01/ ]", "model.onnx", &format!("m/1/model.onnx; '01' is none: {number}"));
+        let number = "its name must be a number without leading zeros";
+        check("m/ [ v1/ [ model.onnx ] ]", "model.onnx", &format!("m/1/model.onnx; 'v1' is not one: {number}"));
+        check("m/ [ 01/ ]", "model.onnx", &format!("m/1/model.onnx; '01' is not one: {number}"));
         let model = ModelDirectory::from_entry(&entries("m/ [ 1/ ]")[0]).unwrap();
         assert_eq!(model.check_has_version("model.onnx"), Ok(()));
     }

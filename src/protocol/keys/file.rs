@@ -100,7 +100,7 @@ fn document_of(document: Placed) -> Result<KeyFile, PlacedError> {
         }
     }
     if file.entries.is_empty() && file.anonymous.is_none() {
-        return Err(fault(0, "there is no [[key]]: nobody could do anything"));
+        return Err(fault(0, "there is no [[key]]: every request would be refused"));
     }
     if file.entries.iter().map(|entry| entry.digests.len()).sum::<usize>() > API_KEYS_MAX {
         return Err(fault(0, format!("more than {API_KEYS_MAX} keys")));

@@ -150,7 +150,7 @@ impl KeyClient {
     /// Its name in errors.
     pub fn title(&self) -> String {
         if self.name == file::ANONYMOUS {
-            "who sends no API key".to_owned()
+            "a client without an API key".to_owned()
         } else {
             format!("the API key '{}'", self.name)
         }

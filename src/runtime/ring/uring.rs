@@ -439,5 +439,5 @@ fn is_passing(error: &io::Error) -> bool {
 
 #[expect(clippy::panic, reason = "the one way out: the shard cannot go on, and its thread says why")]
 fn panic_on(error: &io::Error) -> ! {
-    panic!("io_uring takes nothing any more: {error}")
+    panic!("io_uring failed: {error}")
 }

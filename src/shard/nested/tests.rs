@@ -317,7 +317,7 @@ fn models_that_call_each_other_without_end_are_stopped_when_no_instance_is_free(
 fn a_drain_waits_for_calls_in_flight_and_refuses_later_ones() {
     let gateway = Arc::new(ShardGateway::default());
     let early = call(&gateway, "h", &[1.0], |_| {}).refusal();
-    assert_eq!(early, Error::unavailable("Server is starting, models can call it once it serves"));
+    assert_eq!(early, Error::unavailable("server is starting; BLS calls are refused until it serves"));
     let (go_on, has_begun, has_left) = (Arc::default(), Arc::default(), Arc::default());
     let models = vec![model("h", 1, held(&go_on, &has_begun, &has_left)), model("w", 1, |_, batch| run(batch))];
     let server = TrialServer::start(&gateway, models, true);
@@ -334,7 +334,7 @@ fn a_drain_waits_for_calls_in_flight_and_refuses_later_ones() {
     assert!(runs.answer().is_ok());
     until(|| nested(&server.context) == 0);
     let late = call(&gateway, "w", &[1.0], |_| {}).refusal();
-    assert_eq!(late, Error::unavailable("Server is stopping, it runs no more calls of models"));
+    assert_eq!(late, Error::unavailable("server is stopping; BLS calls are refused"));
     server.stop();
 }
 
@@ -369,10 +369,7 @@ fn a_shard_takes_so_many_and_what_it_drops_is_answered() {
     assert!(matches!(queue.push(work()), PushOutcome::Full(_)));
     assert!(replies.try_recv().is_ok());
     drop(queue.poll());
-    assert_eq!(
-        replies.try_recv().unwrap().outputs.unwrap_err().text(),
-        "Server is stopping, it runs no more calls of models"
-    );
+    assert_eq!(replies.try_recv().unwrap().outputs.unwrap_err().text(), "server is stopping; BLS calls are refused");
     assert!(matches!(queue.push(work()), PushOutcome::Pushed), "there is room again");
     queue.close();
     drop(queue);
@@ -439,7 +436,7 @@ fn an_order_goes_to_the_control_thread_as_a_clients_would() {
         files: files.iter().map(|path| ((*path).to_owned(), bytes::Bytes::from_static(b"1"))).collect(),
     };
     let early = order(&gateway, "w", unload(false), RequestDetails::default()).recv().unwrap();
-    assert_eq!(early.unwrap_err().text(), "Server is starting, models can call it once it serves");
+    assert_eq!(early.unwrap_err().text(), "server is starting; BLS calls are refused until it serves");
     let server = TrialServer::start(&gateway, vec![model("w", 1, |_, batch| run(batch))], true);
     let taken = || match server.events.recv().unwrap() {
         ControlEvent::Ordered(order, reply) => (order, reply),

@@ -115,7 +115,7 @@ async def run():
 answers = asyncio.run(run())
 errors = [answer.error().message() for answer in answers if answer.has_error()]
 result = (len(answers), len(errors), *set(errors))";
-    let text = "this instance has 1024 calls of other models in flight, the most it may";
+    let text = "this instance has 1024 calls of other models in flight (the limit)";
     assert_eq!(served.well("caller", code), format!("(1030, 6, '{text}')"));
     assert_eq!(served.well("caller", code), format!("(1030, 6, '{text}')"), "those that were answered count no more");
 }

@@ -163,20 +163,20 @@ fn a_process_that_says_what_it_may_not_is_killed() {
             assert!(process.process.wait_ended(Duration::from_secs(20)).is_some());
         });
     };
-    let range = "sent what it may not: a tensor lies outside the memory of its message";
+    let range = "sent an invalid message: a tensor lies outside the memory of its message";
     check(&[], EngineFrame::Done(u64::MAX), range);
     check(&[], EngineFrame::Done(ENGINE_REGION_SIZE as u64 + 1), range);
-    check(&[], EngineFrame::Room(REGION_MAX + 1), "sent what it may not: Room(8388609)");
-    check(&[], EngineFrame::Run(0), "sent what it may not: Run(0)");
-    check(&[2, 0, 0, 0], EngineFrame::Done(4), "sent what it may not: the message has more items");
-    check(&[1, 0, 0, 0, 9], EngineFrame::Done(5), "sent what it may not: the message ends too early");
+    check(&[], EngineFrame::Room(REGION_MAX + 1), "sent an invalid message: Room(8388609)");
+    check(&[], EngineFrame::Run(0), "sent an invalid message: Run(0)");
+    check(&[2, 0, 0, 0], EngineFrame::Done(4), "sent an invalid message: the message has more items");
+    check(&[1, 0, 0, 0, 9], EngineFrame::Done(5), "sent an invalid message: the message ends too early");
     // One answer with one output: of another datatype, and beyond the region.
     let answer = |datatype: u8, offset: u64| {
         let head = [&[1, 0, 0, 0][..], &[1, 0, 0, 0], &[1], &[0; 16], &[0], &[1, 0], &[datatype, 1]].concat();
         [head, offset.to_le_bytes().to_vec(), 2_u64.to_le_bytes().to_vec(), 2_i64.to_le_bytes().to_vec()].concat()
     };
     let (other, beyond) = (answer(3, 0), answer(2, 1 << 40));
-    check(&other, EngineFrame::Done(other.len() as u64), "sent what it may not: an output of the message");
+    check(&other, EngineFrame::Done(other.len() as u64), "sent an invalid message: an output of the message");
     check(&beyond, EngineFrame::Done(beyond.len() as u64), range);
 }
 
@@ -205,7 +205,7 @@ fn a_process_that_lives_without_its_socket_is_lost() {
         end.send(EngineFrame::Done(0), &[]).unwrap();
         std::mem::forget(end);
     };
-    check(chatty, "its process sent what it was not asked for and is killed");
+    check(chatty, "its process sent an unexpected message and is killed");
 }
 
 #[test]

@@ -185,7 +185,7 @@ fn a_model_that_cannot_be_fetched_stays_as_it_was_and_costs_no_other() {
     let refused = mirror.mirror_all().unwrap();
     let [(name, error)] = refused.as_slice() else { panic!("{refused:?}") };
     assert_eq!(name, "a");
-    assert!(error.text().starts_with("model repository 's3://bucket/models/a/1/w': what came is not"), "{error}");
+    assert!(error.text().starts_with("model repository 's3://bucket/models/a/1/w': the content differs"), "{error}");
     assert_eq!(files(&mirror.tree()), "a/1/w=one b/1/w=c");
     assert_eq!(mirror.cells.models_refused.get(), Some(1));
     setup.store("a/1/w=good:u a/2/w=two b/1/w=c:u");
@@ -309,10 +309,10 @@ fn whoever_waits_too_long_for_another_server_says_so_and_changes_nothing() {
     refused("another server has fetched it for 0 s into the same cache");
     drop(turn);
     let lease = other.lease("a").unwrap();
-    refused("what is new of it waits for a load that reads the old files");
+    refused("its update waits for a load that reads the old files");
     setup.store("b/1/w=b");
     let error = &mirror.mirror_all().unwrap()[0].1;
-    assert!(error.text().contains("a load reads its files, which the store has no more"), "{error:?}");
+    assert!(error.text().contains("a load reads its files, which the store no longer has"), "{error:?}");
     drop(lease);
     let exchange = other.lock("load", "a", FlockOperation::NonBlockingLockExclusive, Duration::ZERO).unwrap();
     let error = mirror.lease("a").err().unwrap();
