@@ -3,22 +3,37 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// The crates that are one room each. Those of `base` are its modules, and all others are in `src`.
+const ROOMS_OF_THEIR_OWN: &[&str] = &[];
+
 pub struct Source {
-    /// `src/wire/json/mod.rs`.
+    /// `crates/wire/src/json/mod.rs`.
     pub name: String,
-    /// `wire::json`; empty for the crate itself.
+    /// `wire::json`; empty for the program's crate itself, and for `base`.
     pub module: String,
     /// `wire`.
     pub room: String,
+    /// Paths in it begin as if all rooms were of one crate: `crate::wire::json`.
     pub text: String,
 }
 
 impl Source {
     pub fn new(name: &str, text: &str) -> Self {
-        let path = name.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
+        let (package, path) = match name.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/")) {
+            Some((package, path)) => (package, path),
+            None => ("", name.trim_start_matches("src/")),
+        };
+        let is_room = !["", "base"].contains(&package);
+        let path = path.trim_end_matches(".rs").trim_end_matches("/mod");
+        let path = match path {
+            "lib" if is_room => package.to_owned(),
+            path if is_room => format!("{package}/{path}"),
+            path => path.to_owned(),
+        };
         let module = if path == "lib" { String::new() } else { path.replace('/', "::") };
         let room = path.split('/').next().unwrap().to_owned();
-        Self { name: name.to_owned(), module, room, text: text.to_owned() }
+        let text = if package.is_empty() { text.to_owned() } else { rooted(text, package) };
+        Self { name: name.to_owned(), module, room, text }
     }
 
     /// The text without its tests. Tests in a file of their own are only declared, and code may follow.
@@ -39,11 +54,50 @@ impl Source {
     }
 }
 
-/// All files of `src`, in order.
+/// A text of a crate, with paths as if all rooms were of one: `crate::x` of `wire` becomes `crate::wire::x`, and so do
+/// `wire::x` and `base::x` elsewhere.
+fn rooted(text: &str, package: &str) -> String {
+    let own = if package == "base" { "crate::".to_owned() } else { format!("crate::{package}::") };
+    let mut rooted = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        if line.trim_start().starts_with("//") {
+            rooted.push_str(line);
+            continue;
+        }
+        let line = replace_first_part(line, "crate", &own);
+        let line = replace_first_part(&line, "base", "crate::");
+        let others = ROOMS_OF_THEIR_OWN.iter().filter(|room| **room != package);
+        rooted.push_str(&others.fold(line, |line, room| replace_first_part(&line, room, &format!("crate::{room}::"))));
+    }
+    rooted
+}
+
+/// Replaces `part::` where a path begins with it.
+fn replace_first_part(line: &str, part: &str, by: &str) -> String {
+    let is_inner = |before: char| before.is_alphanumeric() || [':', '_', '.'].contains(&before);
+    let (mut replaced, mut from) = (String::new(), 0);
+    for (at, found) in line.match_indices(&format!("{part}::")) {
+        if !line[..at].trim_end_matches("::").ends_with(is_inner) {
+            replaced.push_str(line[from..at].trim_end_matches("::"));
+            replaced.push_str(by);
+            from = at + found.len();
+        }
+    }
+    replaced + &line[from..]
+}
+
+/// The folders of all packages' source.
+pub fn folders() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let packages = fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path().join("src"));
+    [root.join("src")].into_iter().chain(packages).collect()
+}
+
+/// All files of them, in order.
 pub fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
-    collect(&root.join("src"), &mut files);
+    folders().iter().for_each(|folder| collect(folder, &mut files));
     files.sort();
     let read = |path: PathBuf| {
         let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
@@ -63,5 +117,22 @@ pub fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             files.push(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_and_paths_of_a_crate_are_those_of_its_room() {
+        let module = |name: &str| Source::new(name, "").module;
+        assert_eq!(module("crates/wire/src/json/mod.rs"), "wire::json");
+        assert_eq!(module("crates/wire/src/lib.rs"), "wire");
+        assert_eq!(module("crates/base/src/time.rs"), "time");
+        assert_eq!((module("crates/base/src/lib.rs"), module("src/queue/mod.rs")), (String::new(), "queue".to_owned()));
+        let text =
+            rooted("use crate::json;\nuse base::{error, limits};\nlet a = database::b(base::time::c);\n", "wire");
+        assert_eq!(text, "use crate::wire::json;\nuse crate::{error, limits};\nlet a = database::b(crate::time::c);\n");
     }
 }

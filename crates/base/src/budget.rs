@@ -188,21 +188,24 @@ impl fmt::Debug for ReceiveReservation {
 }
 
 /// A budget of one thread, for tests.
-#[cfg(test)]
-pub(crate) mod testing {
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
     use std::cell::Cell;
 
     use super::*;
 
     /// A budget of `size_max` bytes, and those that are reserved.
     #[derive(Debug)]
-    pub(crate) struct Bytes {
-        pub(crate) size_max: usize,
-        pub(crate) reserved: Cell<usize>,
+    pub struct Bytes {
+        /// As many may be reserved.
+        pub size_max: usize,
+        /// As many are.
+        pub reserved: Cell<usize>,
     }
 
     impl Bytes {
-        pub(crate) fn new(size_max: usize) -> Rc<Self> {
+        /// Nothing of it is reserved yet.
+        pub fn new(size_max: usize) -> Rc<Self> {
             Rc::new(Self { size_max, reserved: Cell::new(0) })
         }
     }

@@ -10,7 +10,7 @@ use crate::pressure::MemoryBoard;
 /// show.
 pub fn own_names() -> Vec<String> {
     let mut text = encode(&[], &[], &[], &[]);
-    encode_build(&mut text);
+    encode_build("985835f", &mut text);
     encode_connections_max(&mut text, 0);
     encode_log_lines(&mut text, &[]);
     encode_memory(&mut text, &MemoryBoard::new(0, 0), &[]);
@@ -107,7 +107,7 @@ mod tests {
         host.encode(&mut text);
         TlsBoard { ports: vec![PortExpiry { port: "http", at: one() }], ..TlsBoard::default() }.encode(&mut text);
         encode_keys(&mut text, std::iter::empty(), &ReloadCells::default());
-        encode_build(&mut text);
+        encode_build("985835f", &mut text);
         encode_connections_max(&mut text, 0);
         encode_log_lines(&mut text, &[]);
         encode_memory(&mut text, &MemoryBoard::new(0, 0), &[]);
@@ -142,6 +142,6 @@ mod tests {
             rows("nv_"),
             rows("deuteron_")
         );
-        expect_file!["../../docs/guide/metrics.md"].assert_eq(&page);
+        expect_file!["../../../../docs/guide/metrics.md"].assert_eq(&page);
     }
 }
