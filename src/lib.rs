@@ -4,6 +4,7 @@
 //! imports that each may have.
 
 pub use base::{budget, crash, error, limits, metrics, policy, pressure, tensor, time};
+pub use wire;
 
 pub mod backend;
 pub mod cli;
@@ -21,4 +22,3 @@ pub mod server;
 pub mod settings;
 pub mod shard;
 pub mod trace;
-pub mod wire;
