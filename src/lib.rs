@@ -4,11 +4,11 @@
 //! imports that each may have.
 
 pub use base::{budget, crash, error, limits, metrics, policy, pressure, tensor, time};
+pub use connection;
 pub use wire;
 
 pub mod backend;
 pub mod cli;
-pub mod connection;
 pub mod control;
 pub mod flags;
 pub mod loadgen;

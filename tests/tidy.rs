@@ -269,9 +269,9 @@ const OWNED_BY_THREADS: &[(&[&str], &[&str])] = &[
 /// Files that are exceptions to it, each with its reason.
 const OWNED_OTHERWISE: &[(&str, &str)] = &[
     ("crates/base/src/budget.rs", "a request holds a part of the budget of its shard"),
-    ("src/connection/http1/mod.rs", "hands the budget of its shard on"),
-    ("src/connection/http2/mod.rs", "hands the budget of its shard on"),
-    ("src/connection/http2/stream.rs", "a count that only tests have"),
+    ("crates/connection/src/http1/mod.rs", "hands the budget of its shard on"),
+    ("crates/connection/src/http2/mod.rs", "hands the budget of its shard on"),
+    ("crates/connection/src/http2/stream.rs", "a count that only tests have"),
     ("src/control/threads.rs", "a signal that one thread sends once: it is moved there, never shared"),
     ("src/log/thread.rs", "the last lines: the log's thread may wait for who copies them, and shards only try it"),
     ("src/queue/sync/checked.rs", "the fault that a run of the model check plants"),
