@@ -5,6 +5,7 @@
 
 pub use base::{budget, crash, error, limits, metrics, policy, pressure, tensor, time};
 pub use connection;
+pub use scheduler;
 pub use wire;
 
 pub mod backend;
@@ -17,7 +18,6 @@ pub mod model;
 pub mod protocol;
 pub mod queue;
 pub mod runtime;
-pub mod scheduler;
 pub mod server;
 pub mod settings;
 pub mod shard;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates that are one room each. Those of `base` are its modules, and all others are in `src`.
-const ROOMS_OF_THEIR_OWN: &[&str] = &["connection", "wire"];
+const ROOMS_OF_THEIR_OWN: &[&str] = &["connection", "scheduler", "wire"];
 
 pub struct Source {
     /// `crates/wire/src/json/mod.rs`.
@@ -60,11 +60,12 @@ fn rooted(text: &str, package: &str) -> String {
     let own = if package == "base" { "crate::".to_owned() } else { format!("crate::{package}::") };
     let mut rooted = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
-        if line.trim_start().starts_with("//") {
-            rooted.push_str(line);
+        let is_comment = line.trim_start().starts_with("//");
+        let line = replace_first_part(line, "crate", &own);
+        if is_comment {
+            rooted.push_str(&line);
             continue;
         }
-        let line = replace_first_part(line, "crate", &own);
         let line = replace_first_part(&line, "base", "crate::");
         let others = ROOMS_OF_THEIR_OWN.iter().filter(|room| **room != package);
         rooted.push_str(&others.fold(line, |line, room| replace_first_part(&line, room, &format!("crate::{room}::"))));

@@ -12,9 +12,9 @@
 
 use std::time::Duration;
 
-use crate::scheduler::policy::Policy;
-use crate::scheduler::run_time::RunTimes;
-use crate::time::Instant;
+use crate::policy::Policy;
+use crate::run_time::RunTimes;
+use base::time::Instant;
 
 /// The latency target of a scheduler, and the time between requests.
 #[derive(Clone, Debug)]

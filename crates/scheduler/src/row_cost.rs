@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::limits::{
+use crate::run_time::size_class;
+use base::limits::{
     ROW_COST_CHANGE, ROW_COST_MARGIN, ROW_COST_MIN, ROW_COST_RUNS, ROW_COST_RUNS_MIN, ROW_TRIAL_GAP_MAX,
     ROW_TRIAL_GAP_MIN,
 };
-use crate::scheduler::run_time::size_class;
 
 /// The cost of a row by size of batch, and the size that follows.
 #[derive(Clone, Debug)]
@@ -188,8 +188,8 @@ fn is_cheaper(cost: u64, other: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::{Claims, Entry, Policy, Scheduler, ShapeKey};
-    use crate::time::Instant;
+    use crate::{Claims, Entry, Policy, Scheduler, ShapeKey};
+    use base::time::Instant;
 
     /// Time of a batch in microseconds, by its rows.
     type BatchTime = fn(u32) -> u64;

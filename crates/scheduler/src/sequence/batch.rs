@@ -4,11 +4,11 @@
 use std::hash::Hash;
 use std::time::Duration;
 
-use crate::scheduler::sequence::instance::RowOffer;
-use crate::scheduler::sequence::run::{RunningRequest, SequencePlace, SequenceRequest, SequenceTable};
-use crate::scheduler::sequence::{RunId, SequenceBatch, SequenceBatchRow, SequenceEnd, Sequences, SlotStrategy};
-use crate::scheduler::{Claims, ReleaseReason, ShapeKey};
-use crate::time::Instant;
+use crate::sequence::instance::RowOffer;
+use crate::sequence::run::{RunningRequest, SequencePlace, SequenceRequest, SequenceTable};
+use crate::sequence::{RunId, SequenceBatch, SequenceBatchRow, SequenceEnd, Sequences, SlotStrategy};
+use crate::{Claims, ReleaseReason, ShapeKey};
+use base::time::Instant;
 
 impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     /// Returns the batch that the idle instance should run, or `None` if it should run nothing

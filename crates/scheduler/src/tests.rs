@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::*;
 
-pub(in crate::scheduler) mod replay;
+pub(crate) mod replay;
 mod timeline;
 
 /// The names of cancelled entries; all others wait.

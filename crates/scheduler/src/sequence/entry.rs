@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use crate::scheduler::{Policy, ReleaseReason, ShapeKey};
-use crate::time::Instant;
+use crate::{Policy, ReleaseReason, ShapeKey};
+use base::time::Instant;
 
 /// The policy by which one model version serves sequences.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use crate::scheduler::ShapeKey;
-use crate::time::Instant;
+use crate::ShapeKey;
+use base::time::Instant;
 
 /// One sequence.
 #[derive(Debug)]

@@ -8,6 +8,7 @@
 mod alarm;
 mod batch;
 mod entry;
+#[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod instance;
 mod run;
@@ -17,13 +18,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
-use crate::scheduler::sequence::alarm::SequenceAlarm;
-use crate::scheduler::sequence::instance::InstanceSlots;
-use crate::scheduler::sequence::run::{RunningRequest, SequencePlace, SequenceRequest, SequenceTable};
-use crate::scheduler::{Claims, Policy};
-use crate::time::Instant;
+use crate::sequence::alarm::SequenceAlarm;
+use crate::sequence::instance::InstanceSlots;
+use crate::sequence::run::{RunningRequest, SequencePlace, SequenceRequest, SequenceTable};
+use crate::{Claims, Policy};
+use base::time::Instant;
 
-pub use crate::scheduler::sequence::entry::{
+pub use crate::sequence::entry::{
     BrokenRequest, RunId, SequenceBatch, SequenceBatchRow, SequenceEnd, SequenceEntry, SequencePolicy, SlotStrategy,
     UnstartedRequest,
 };

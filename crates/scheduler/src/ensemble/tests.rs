@@ -286,10 +286,10 @@ fn a_step_that_ends_twice_is_noticed() {
     let mut run = begin(&graph, "a", "b");
     assert_eq!(launches(&mut run), "0@0(a)");
     run.handle_outputs(0, 0, outputs("b"));
-    assert!(crate::scheduler::tests::tripped(|| run.handle_end(0)).contains("a step that ends was running"));
+    assert!(crate::tests::tripped(|| run.handle_end(0)).contains("a step that ends was running"));
     let mut run = begin(&graph, "a", "b");
     assert_eq!(launches(&mut run), "0@0(a)");
     run.running = 2;
-    let told = crate::scheduler::tests::tripped(|| run.handle_end(0));
+    let told = crate::tests::tripped(|| run.handle_end(0));
     assert!(told.contains("is ready or runs"), "{told}");
 }

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::limits::PRIORITY_LEVELS_MAX;
-use crate::scheduler::policy::Policy;
+use crate::policy::Policy;
+use base::limits::PRIORITY_LEVELS_MAX;
 
 /// The bounds of a model version's queue where its configuration sets none.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub enum QueueFull {
 /// The counts of one model version's waiting requests.
 ///
 /// ```
-/// use deuteron::scheduler::{Admission, Policy, QueueBounds};
+/// use scheduler::{Admission, Policy, QueueBounds};
 ///
 /// let admission = Admission::new(&Policy::default(), QueueBounds { requests: 1, bytes: 100 });
 /// assert!(admission.enter(0, 60).is_ok());
@@ -140,7 +140,7 @@ impl BoundedCount {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::policy::QueuePolicy;
+    use crate::policy::QueuePolicy;
 
     fn bounded(entries_max: usize) -> QueuePolicy {
         QueuePolicy { entries_max, ..QueuePolicy::default() }

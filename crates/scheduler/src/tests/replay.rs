@@ -2,7 +2,7 @@
 
 /// The files of a corpus, and a fuzzer's first attempts: one byte changed.
 pub fn corpus(folder: &str, check: fn(&[u8])) {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
     let seeds: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(seeds.len() >= 6, "the corpus is there");
     for seed in seeds {

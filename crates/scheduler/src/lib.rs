@@ -7,6 +7,7 @@
 mod admission;
 pub mod ensemble;
 mod forecast;
+#[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod hold;
 mod ordering;
@@ -23,16 +24,16 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-pub use crate::scheduler::admission::{Admission, QueueBounds, QueueFull};
-pub use crate::scheduler::forecast::Forecast;
-pub use crate::scheduler::ordering::{Ordering, ResponseTurn};
-pub use crate::scheduler::policy::{Policy, QueuePolicy, TimeoutAction};
-pub use crate::scheduler::row_cost::RowCosts;
-pub use crate::scheduler::run_time::RunTimes;
+pub use crate::admission::{Admission, QueueBounds, QueueFull};
+pub use crate::forecast::Forecast;
+pub use crate::ordering::{Ordering, ResponseTurn};
+pub use crate::policy::{Policy, QueuePolicy, TimeoutAction};
+pub use crate::row_cost::RowCosts;
+pub use crate::run_time::RunTimes;
 
-use crate::scheduler::queue::{Queue, QueuePlace, Rank};
-use crate::scheduler::tuning::Tuning;
-use crate::time::Instant;
+use crate::queue::{Queue, QueuePlace, Rank};
+use crate::tuning::Tuning;
+use base::time::Instant;
 
 /// The key that two entries must share to be in one batch: their inputs, and the shapes of those
 /// without the batch axis. Empty if the model fixes both.

@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::scheduler::fuzz::{FuzzChoices, TIME_MAX};
-use crate::scheduler::sequence::{
+use crate::fuzz::{FuzzChoices, TIME_MAX};
+use crate::sequence::{
     BrokenRequest, RunId, SequenceBatch, SequenceEntry, SequencePolicy, Sequences, SlotStrategy, UnstartedRequest,
 };
-use crate::scheduler::{Claims, Policy, ShapeKey};
-use crate::time::Instant;
+use crate::{Claims, Policy, ShapeKey};
+use base::time::Instant;
 
 /// Reads any bytes as a policy and calls of the batcher. A panic is a finding.
 pub fn check_any_calls(input: &[u8]) {
@@ -353,7 +353,7 @@ impl CheckedSequences {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::tests::replay;
+    use crate::tests::replay;
 
     #[test]
     fn the_corpus_its_changes_and_ten_thousand_runs_hold() {

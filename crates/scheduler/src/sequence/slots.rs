@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::hash::Hash;
 
-use crate::scheduler::sequence::instance::InstanceSlots;
-use crate::scheduler::sequence::run::{SequencePlace, SequenceRun};
-use crate::scheduler::sequence::{SequenceEnd, Sequences};
-use crate::time::Instant;
+use crate::sequence::instance::InstanceSlots;
+use crate::sequence::run::{SequencePlace, SequenceRun};
+use crate::sequence::{SequenceEnd, Sequences};
+use base::time::Instant;
 
 impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     /// Starts a sequence, in a slot or in the backlog.

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::limits::{FORECAST_AGE_MAX, FORECAST_LEVELS_MAX};
-use crate::policy::AdmissionRule;
-use crate::scheduler::policy::Policy;
-use crate::scheduler::run_time::{RunTimes, SIZE_CLASSES, size_class};
-use crate::time::Instant;
+use crate::policy::Policy;
+use crate::run_time::{RunTimes, SIZE_CLASSES, size_class};
+use base::limits::{FORECAST_AGE_MAX, FORECAST_LEVELS_MAX};
+use base::policy::AdmissionRule;
+use base::time::Instant;
 
 /// The forecast of one model version.
 #[derive(Debug)]

@@ -438,7 +438,7 @@ fn a_count_that_is_wrong_is_noticed_where_it_changes() {
         [0, 1].into_iter().for_each(|id| rate.handle_ask(id));
         assert_eq!(rate.poll_grant(), Some(0));
         spoil(&mut rate);
-        let told = crate::scheduler::tests::tripped(|| act(&mut rate));
+        let told = crate::tests::tripped(|| act(&mut rate));
         assert!(told.contains(want), "{told}, not {want}");
     };
     let give_back = |rate: &mut Rate| rate.handle_withdraw(0);

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::scheduler::ShapeKey;
+use crate::ShapeKey;
 
 /// A request: a letter for its sequence, a number for its place, as in `a1`.
 type Token = String;
@@ -597,7 +597,7 @@ fn a_count_that_is_wrong_is_noticed_where_it_changes() {
             timeline.handle_event(event, now);
         }
         spoil(&mut timeline.sequences);
-        let told = crate::scheduler::tests::tripped(|| drop(timeline.handle_event("^b2", now)));
+        let told = crate::tests::tripped(|| drop(timeline.handle_event("^b2", now)));
         assert!(told.contains(want), "{told}, not {want}");
     };
     check(|sequences| sequences.entry_count = 7, "each request is counted");

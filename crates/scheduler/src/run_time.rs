@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::limits::BATCH_ROWS_MAX;
+use base::limits::BATCH_ROWS_MAX;
 
 /// Cells: sizes 1, 2, up to 4, up to 8 and so on.
 pub const SIZE_CLASSES: usize = BATCH_ROWS_MAX.ilog2() as usize + 1;

@@ -167,7 +167,7 @@ mod tests {
             ordering.handle_response(turn, 1).unwrap();
             ordering.handle_response(turn, 2).unwrap();
             ordering.count = count;
-            let told = crate::scheduler::tests::tripped(|| {
+            let told = crate::tests::tripped(|| {
                 ordering.handle_request();
             });
             assert!(told.contains(want), "{told}, not {want}");

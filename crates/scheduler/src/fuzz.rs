@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::policy::AdmissionRule;
-use crate::scheduler::{
+use crate::{
     Claims, Entry, EntryBatch, Expired, Expiry, Policy, QueuePolicy, Refused, Scheduler, ShapeKey, TimeoutAction,
 };
-use crate::time::Instant;
+use base::policy::AdmissionRule;
+use base::time::Instant;
 
 /// The bytes chosen by a fuzzer; zeros once the input is used up.
 pub struct FuzzChoices<'a>(pub &'a [u8]);
@@ -81,7 +81,7 @@ fn policy(choices: &mut FuzzChoices<'_>) -> Policy {
         queue_default,
         queue_by_level,
         #[cfg(feature = "test-hooks")]
-        hold: crate::scheduler::hold::FirstBatchHold::default(),
+        hold: crate::hold::FirstBatchHold::default(),
     }
 }
 
@@ -329,7 +329,7 @@ impl CheckedRun {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::tests::replay;
+    use crate::tests::replay;
 
     #[test]
     fn the_corpus_its_changes_and_ten_thousand_runs_hold() {
@@ -345,9 +345,6 @@ mod tests {
         run.request(&mut choices);
         run.request(&mut choices);
         run.ledger.record(1).fate = EntryFate::InBatch;
-        run.check_order(
-            &[0, 1],
-            &EntryBatch { tokens: vec![1], rows: 1, released: crate::scheduler::ReleaseReason::Idle },
-        );
+        run.check_order(&[0, 1], &EntryBatch { tokens: vec![1], rows: 1, released: crate::ReleaseReason::Idle });
     }
 }

@@ -2,9 +2,9 @@
 
 use std::hash::Hash;
 
-use crate::scheduler::sequence::run::SequencePlace;
-use crate::scheduler::sequence::{BrokenRequest, SequenceEnd, Sequences};
-use crate::time::Instant;
+use crate::sequence::run::SequencePlace;
+use crate::sequence::{BrokenRequest, SequenceEnd, Sequences};
+use base::time::Instant;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SequenceAlarm {

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::limits::QUEUE_REQUESTS_MAX;
-use crate::policy::AdmissionRule;
 #[cfg(feature = "test-hooks")]
-use crate::scheduler::hold::FirstBatchHold;
+use crate::hold::FirstBatchHold;
+use base::limits::QUEUE_REQUESTS_MAX;
+use base::policy::AdmissionRule;
 
 /// The batching policy of one model version.
 #[derive(Clone, Debug, PartialEq, Eq)]

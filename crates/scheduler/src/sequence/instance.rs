@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
-use crate::scheduler::{Entry, Policy, Scheduler, ShapeKey};
-use crate::time::Instant;
+use crate::{Entry, Policy, Scheduler, ShapeKey};
+use base::time::Instant;
 
 /// One instance.
 #[derive(Debug)]
