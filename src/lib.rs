@@ -5,6 +5,7 @@
 
 pub use base::{budget, crash, error, limits, metrics, policy, pressure, tensor, time};
 pub use connection;
+pub use model;
 pub use scheduler;
 pub use wire;
 
@@ -14,7 +15,6 @@ pub mod control;
 pub mod flags;
 pub mod loadgen;
 pub mod log;
-pub mod model;
 pub mod protocol;
 pub mod queue;
 pub mod runtime;

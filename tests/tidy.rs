@@ -34,7 +34,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("metrics", &["error", "limits", "pressure", "time"]),
     ("policy", &["limits"]),
     // 1 formats and the catalogue
-    ("wire", &["limits"]),
+    ("wire", &["limits", "tensor"]),
     ("model", &["error", "limits", "tensor", "wire"]),
     // What is recorded of requests.
     ("trace", &["error", "limits", "model", "tensor", "time", "wire"]),

@@ -34,8 +34,6 @@ pub mod triton;
 pub mod triton_process;
 
 #[cfg(test)]
-pub(crate) mod onnx_builder;
-#[cfg(test)]
 pub(crate) mod trial;
 
 pub use self::details::RequestDetails;

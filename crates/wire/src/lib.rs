@@ -2,6 +2,7 @@
 //! no I/O. A decoder answers with a value, "not yet" or an error, and never consumes part of a unit.
 
 pub mod base64;
+mod body_buffer;
 pub mod compression;
 pub mod grpc;
 pub mod hpack;

@@ -2,12 +2,12 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::backend::gpu::fake::Fake;
-use crate::backend::onnx_builder::{FLOAT, INT32, INT64, Onnx, UINT8};
 use crate::backend::trial::{TrialAnswers, no_clock, retyped, tensor};
 use crate::backend::{OutputNeed, OutputNeeds, run_to_end};
 use crate::error::Code;
 use crate::limits::GPU_RESTARTS_MAX;
 use crate::model::config::{CompletionRules, ConfigDraft, GpuSupport};
+use crate::model::onnx_builder::{FLOAT, INT32, INT64, Onnx, UINT8};
 use crate::tensor::{Datatype, Tensor, strings};
 
 #[path = "../../../tests/support/python.rs"]

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
-use crate::backend::onnx_builder::{BOOL, FLOAT, INT8, INT16, INT32, INT64, Onnx, UINT8};
 use crate::backend::threads::enter;
 use crate::backend::trial::{TrialAnswers, retyped, spec, tensor};
 use crate::error::Code;
+use crate::model::onnx_builder::{BOOL, FLOAT, INT8, INT16, INT32, INT64, Onnx, UINT8};
 use crate::model::{BatchInput, BatchInputKind};
 use crate::tensor::{Datatype, Tensor};
 

@@ -10,21 +10,20 @@ pub fn trailers(error: &Error) -> (u8, Cow<'_, str>) {
     (error.code().on_wire().1, encode_status_text(error.text()))
 }
 
-impl From<GatherError> for Error {
-    fn from(error: GatherError) -> Self {
-        match error {
-            // gRPC over HTTP/2, "Compression": a flag without an encoding is the sender's fault, and INTERNAL.
-            GatherError::Compressed => Self::internal(
-                "a message has its compressed flag set, and the call has no grpc-encoding: expected 'gzip' or 'deflate'",
-            ),
-            GatherError::Flag(flag) => {
-                Self::new(Code::Internal, format!("the compressed flag of a message must be 0 or 1, got {flag}"))
-            }
-            GatherError::Size { size, size_max } => Self::too_large(format!(
-                "a message of {size} bytes exceeds the maximum of {size_max} bytes. \
-                 Use --grpc-max-message-size to increase the limit."
-            )),
+/// The error for bytes that are no message.
+pub fn gather_error(error: GatherError) -> Error {
+    match error {
+        // gRPC over HTTP/2, "Compression": a flag without an encoding is the sender's fault, and INTERNAL.
+        GatherError::Compressed => Error::internal(
+            "a message has its compressed flag set, and the call has no grpc-encoding: expected 'gzip' or 'deflate'",
+        ),
+        GatherError::Flag(flag) => {
+            Error::new(Code::Internal, format!("the compressed flag of a message must be 0 or 1, got {flag}"))
         }
+        GatherError::Size { size, size_max } => Error::too_large(format!(
+            "a message of {size} bytes exceeds the maximum of {size_max} bytes. \
+             Use --grpc-max-message-size to increase the limit."
+        )),
     }
 }
 
@@ -46,14 +45,14 @@ mod tests {
         check(Error::unavailable("later"), (14, "later"));
         check(Error::new(Code::DeadlineExceeded, "late"), (4, "late"));
         check(
-            GatherError::Size { size: 9, size_max: 8 }.into(),
+            gather_error(GatherError::Size { size: 9, size_max: 8 }),
             (
                 8,
                 "a message of 9 bytes exceeds the maximum of 8 bytes. Use --grpc-max-message-size to increase the limit.",
             ),
         );
-        check(GatherError::Flag(7).into(), (13, "the compressed flag of a message must be 0 or 1, got 7"));
+        check(gather_error(GatherError::Flag(7)), (13, "the compressed flag of a message must be 0 or 1, got 7"));
         check(truncated(), (13, "the stream ended within a message"));
-        assert_eq!(Error::from(GatherError::Compressed).code(), Code::Internal);
+        assert_eq!(gather_error(GatherError::Compressed).code(), Code::Internal);
     }
 }

@@ -17,6 +17,8 @@ pub(super) mod fuzz;
 mod incoming;
 
 #[cfg(test)]
+mod aligned_tests;
+#[cfg(test)]
 mod tests;
 
 use std::mem;

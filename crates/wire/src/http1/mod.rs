@@ -25,14 +25,14 @@ pub struct HttpRefusal {
 
 impl HttpRefusal {
     /// A refusal. The text must not quote the client, since it is put into JSON without escaping.
-    pub(crate) fn new(status: u16, text: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(status: u16, text: impl Into<Cow<'static, str>>) -> Self {
         let text = text.into();
         debug_assert!(!text.bytes().any(|byte| byte < 0x20 || byte == b'"' || byte == b'\\'), "needs no escapes");
         Self { status, text, is_of_memory: false }
     }
 
     /// A malformed request (400).
-    pub(crate) const fn malformed(text: &'static str) -> Self {
+    pub const fn malformed(text: &'static str) -> Self {
         Self { status: 400, text: Cow::Borrowed(text), is_of_memory: false }
     }
 
@@ -48,7 +48,7 @@ impl HttpRefusal {
     }
 
     /// There is no memory for the body: not now (503), or never (413).
-    pub(crate) fn memory(text: String, is_passing: bool) -> Self {
+    pub fn memory(text: String, is_passing: bool) -> Self {
         Self { is_of_memory: true, ..Self::new(if is_passing { 503 } else { 413 }, text) }
     }
 
@@ -92,14 +92,14 @@ impl fmt::Display for HttpRefusal {
 impl std::error::Error for HttpRefusal {}
 
 /// Returns true if a byte may be part of a token: a method, a field name (RFC 9110 §5.6.2).
-pub(crate) const fn is_token_byte(byte: u8) -> bool {
+pub const fn is_token_byte(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z')
         || matches!(byte, b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`')
         || matches!(byte, b'|' | b'~')
 }
 
 /// The elements of a comma-separated list, trimmed; empty ones are skipped (RFC 9110 §5.6.1).
-pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }
 

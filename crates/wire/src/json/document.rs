@@ -505,6 +505,7 @@ fn string_end(text: &[u8]) -> Option<usize> {
 }
 
 /// Writes a value as compact JSON; numbers keep their text.
+#[cfg(any(test, feature = "fuzz"))]
 pub(super) fn write(value: JsonValue<'_, '_>, out: &mut Vec<u8>) {
     match value.kind() {
         ValueKind::Null => out.extend_from_slice(b"null"),

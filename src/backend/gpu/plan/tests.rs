@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::backend::gpu::GpuInstance;
 use crate::backend::gpu::fake::Fake;
-use crate::backend::onnx_builder::{FLOAT, INT64, Onnx};
 use crate::backend::trial::{TrialAnswers, spec, tensor};
 use crate::backend::{Backend, Instance, OutputNeed, OutputNeeds, Rten, run_to_end, threads};
 use crate::model::labels::Labels;
+use crate::model::onnx_builder::{FLOAT, INT64, Onnx};
 use crate::tensor::Tensor;
 use crate::tensor::strings::Strings;
 

@@ -1,7 +1,7 @@
 use super::*;
-use crate::backend::onnx_builder::{BOOL, FLOAT, INT64, Onnx};
 use crate::backend::trial::spec;
 use crate::error::Code;
+use crate::model::onnx_builder::{BOOL, FLOAT, INT64, Onnx};
 
 /// An input of a run: its name, its shape, and its values if they are numbers of 32 bits.
 type Given<'a> = (&'a str, &'a [i64], &'a [i32]);
