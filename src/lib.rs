@@ -7,6 +7,7 @@ pub use base::{budget, crash, error, limits, metrics, policy, pressure, tensor, 
 pub use connection;
 pub use model;
 pub use scheduler;
+pub use trace;
 pub use wire;
 
 pub mod backend;
@@ -21,4 +22,3 @@ pub mod runtime;
 pub mod server;
 pub mod settings;
 pub mod shard;
-pub mod trace;

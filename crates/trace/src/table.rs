@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::error::Error;
-use crate::trace::setting::{TraceLevel, TraceMode, TraceSetting};
+use crate::setting::{TraceLevel, TraceMode, TraceSetting};
+use base::error::Error;
 
 /// A client's change to one field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use crate::model::ModelSpec;
-use crate::tensor::Tensor;
-use crate::time::Instant;
-use crate::trace::setting::{TraceMode, TraceSetting};
-use crate::wire::trace_context::{TraceContext, TraceParent};
+use crate::setting::{TraceMode, TraceSetting};
+use base::tensor::Tensor;
+use base::time::Instant;
+use model::ModelSpec;
+use wire::trace_context::{TraceContext, TraceParent};
 
 /// A traced request, as it is passed to the requests that it leads to.
 #[derive(Clone, Debug)]
@@ -166,7 +166,7 @@ impl ModelSpan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::setting::TraceLevel;
+    use crate::setting::TraceLevel;
 
     #[test]
     fn a_child_is_below_its_parent_in_the_same_trace() {
