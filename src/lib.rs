@@ -6,6 +6,7 @@
 pub use base::{budget, crash, error, limits, metrics, policy, pressure, tensor, time};
 pub use connection;
 pub use model;
+pub use protocol;
 pub use scheduler;
 pub use trace;
 pub use wire;
@@ -16,7 +17,6 @@ pub mod control;
 pub mod flags;
 pub mod loadgen;
 pub mod log;
-pub mod protocol;
 pub mod queue;
 pub mod runtime;
 pub mod server;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates that are one room each. Those of `base` are its modules, and all others are in `src`.
-const ROOMS_OF_THEIR_OWN: &[&str] = &["connection", "model", "scheduler", "trace", "wire"];
+const ROOMS_OF_THEIR_OWN: &[&str] = &["connection", "model", "protocol", "scheduler", "trace", "wire"];
 
 pub struct Source {
     /// `crates/wire/src/json/mod.rs`.
