@@ -1,6 +1,6 @@
 // What a dense network needs beside products of matrices: activations, bias and other operands that are repeated along
 // an axis, softmax. FP32, FP16 and BF16, computed in FP32. The launches are planned, and the numbers of operations
-// given, in src/backend/kernel/pointwise.rs.
+// given, in crates/backend/src/kernel/pointwise.rs.
 
 #include "device.cuh"
 

@@ -3,6 +3,7 @@
 //! `docs/architecture.md` describes the path of a request, the threads, and the layers with the
 //! imports that each may have.
 
+pub use backend;
 pub use base::{budget, crash, error, limits, metrics, policy, pressure, tensor, time};
 pub use connection;
 pub use model;
@@ -11,7 +12,6 @@ pub use scheduler;
 pub use trace;
 pub use wire;
 
-pub mod backend;
 pub mod cli;
 pub mod control;
 pub mod flags;

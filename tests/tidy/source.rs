@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates that are one room each. Those of `base` are its modules, and all others are in `src`.
-const ROOMS_OF_THEIR_OWN: &[&str] = &["connection", "model", "protocol", "scheduler", "trace", "wire"];
+const ROOMS_OF_THEIR_OWN: &[&str] = &["backend", "connection", "model", "protocol", "scheduler", "trace", "wire"];
 
 pub struct Source {
     /// `crates/wire/src/json/mod.rs`.
@@ -32,7 +32,7 @@ impl Source {
         };
         let module = if path == "lib" { String::new() } else { path.replace('/', "::") };
         let room = path.split('/').next().unwrap().to_owned();
-        let text = if package.is_empty() { text.to_owned() } else { rooted(text, package) };
+        let text = rooted(text, package);
         Self { name: name.to_owned(), module, room, text }
     }
 
@@ -57,34 +57,35 @@ impl Source {
 /// A text of a crate, with paths as if all rooms were of one: `crate::x` of `wire` becomes `crate::wire::x`, and so do
 /// `wire::x` and `base::x` elsewhere.
 fn rooted(text: &str, package: &str) -> String {
-    let own = if package == "base" { "crate::".to_owned() } else { format!("crate::{package}::") };
-    let mut rooted = String::with_capacity(text.len());
+    let own = if ["", "base"].contains(&package) { String::new() } else { format!("{package}::") };
+    let is_other = |room: &str| room != package && !text.contains(&format!("mod {room};\n"));
+    let others: Vec<_> = ROOMS_OF_THEIR_OWN.iter().copied().filter(|room| is_other(room)).collect();
+    let is_inner = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let mut rooted = String::with_capacity(text.len() + text.len() / 16);
     for line in text.split_inclusive('\n') {
         let is_comment = line.trim_start().starts_with("//");
-        let line = replace_first_part(line, "crate", &own);
-        if is_comment {
-            rooted.push_str(&line);
-            continue;
+        let mut from = 0;
+        for (at, _) in line.match_indices("::") {
+            let before = line[..at].trim_end_matches(is_inner);
+            let first = &line[before.len()..at];
+            // The part begins a path.
+            let outer = before.strip_suffix("::").unwrap_or(before);
+            if outer.ends_with(|letter: char| is_inner(letter) || ['.', '>'].contains(&letter)) {
+                continue;
+            }
+            let path = match first {
+                "crate" => format!("crate::{own}"),
+                "base" if !is_comment => "crate::".to_owned(),
+                other if !is_comment && others.contains(&other) => format!("crate::{other}::"),
+                _ => continue,
+            };
+            rooted.push_str(&line[from..outer.len()]);
+            rooted.push_str(&path);
+            from = at + 2;
         }
-        let line = replace_first_part(&line, "base", "crate::");
-        let others = ROOMS_OF_THEIR_OWN.iter().filter(|room| **room != package);
-        rooted.push_str(&others.fold(line, |line, room| replace_first_part(&line, room, &format!("crate::{room}::"))));
+        rooted.push_str(&line[from..]);
     }
     rooted
-}
-
-/// Replaces `part::` where a path begins with it.
-fn replace_first_part(line: &str, part: &str, by: &str) -> String {
-    let is_inner = |before: char| before.is_alphanumeric() || [':', '_', '.'].contains(&before);
-    let (mut replaced, mut from) = (String::new(), 0);
-    for (at, found) in line.match_indices(&format!("{part}::")) {
-        if !line[..at].trim_end_matches("::").ends_with(is_inner) {
-            replaced.push_str(line[from..at].trim_end_matches("::"));
-            replaced.push_str(by);
-            from = at + found.len();
-        }
-    }
-    replaced + &line[from..]
 }
 
 /// The folders of all packages' source.
