@@ -6,19 +6,19 @@
 pub use backend;
 pub use base::{budget, crash, error, limits, metrics, policy, pressure, tensor, time};
 pub use connection;
+pub use flags;
 pub use model;
 pub use protocol;
 pub use scheduler;
+pub use settings;
 pub use trace;
 pub use wire;
 
 pub mod cli;
 pub mod control;
-pub mod flags;
 pub mod loadgen;
 pub mod log;
 pub mod queue;
 pub mod runtime;
 pub mod server;
-pub mod settings;
 pub mod shard;

@@ -42,7 +42,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("connection", &["budget", "limits", "policy", "time", "wire"]),
     ("protocol", &["budget", "error", "limits", "metrics", "model", "policy", "tensor", "time", "trace", "wire"]),
     ("scheduler", &["limits", "policy", "time"]),
-    ("backend", &["crash", "error", "limits", "model", "tensor", "time", "trace"]),
+    ("backend", &["crash", "error", "limits", "metrics", "model", "tensor", "time", "trace"]),
     // What the server and the load generator are asked to do.
     ("flags", &["wire"]),
     ("settings", &["flags", "limits", "policy"]),
@@ -211,7 +211,7 @@ const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Functions that only list the fields of a struct, one a line, and grow with it.
-const FUNCTIONS_OF_FIELDS: &[(&str, &str)] = &[("src/settings/values.rs", "default")];
+const FUNCTIONS_OF_FIELDS: &[(&str, &str)] = &[("crates/settings/src/values.rs", "default")];
 
 /// The parts of the crate that some code names: `crate::wire::…` and `use crate::{error, wire}`.
 fn imports(code: &str) -> Vec<String> {

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates that are one room each. Those of `base` are its modules, and all others are in `src`.
-const ROOMS_OF_THEIR_OWN: &[&str] = &["backend", "connection", "model", "protocol", "scheduler", "trace", "wire"];
+const ROOMS_OF_THEIR_OWN: &[&str] =
+    &["backend", "connection", "flags", "model", "protocol", "scheduler", "settings", "trace", "wire"];
 
 pub struct Source {
     /// `crates/wire/src/json/mod.rs`.

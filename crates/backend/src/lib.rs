@@ -62,6 +62,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use base::error::Error;
+use base::metrics::BatchCells;
 use base::tensor::Tensor;
 use base::time::{Clock, Stamps};
 use model::ModelSpec;
@@ -377,6 +378,15 @@ pub enum AnswerPart {
 pub trait ExecutionCounter: Send + Sync {
     /// A request of a batch has its first answer.
     fn handle_answer(&self, answer: &AnswerOfBatch<'_>);
+}
+
+/// Workers count a batch, not shards: the clients of its requests may have left by then. This is for a batch of one request.
+impl ExecutionCounter for BatchCells {
+    fn handle_answer(&self, answer: &AnswerOfBatch<'_>) {
+        if answer.is_first && answer.has_outputs {
+            self.count_shared(answer.rows, answer.stamps);
+        }
+    }
 }
 
 /// The facts about a request's first answer for an [`ExecutionCounter`].

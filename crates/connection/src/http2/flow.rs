@@ -28,6 +28,7 @@ impl SendWindow {
     }
 
     /// Bytes sent so far.
+    #[cfg(any(test, feature = "fuzz"))]
     pub(super) const fn sent(self) -> i64 {
         self.sent
     }

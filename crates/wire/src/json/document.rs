@@ -6,7 +6,9 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use crate::json::cursor::{Cursor, NumberForm, find};
-use crate::json::{JsonError, JsonFault, RawArray, number, writer};
+#[cfg(any(test, feature = "fuzz"))]
+use crate::json::writer;
+use crate::json::{JsonError, JsonFault, RawArray, number};
 use base::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX};
 
 /// A parsed document. Nodes are in the order of the text, so that the descendants of an array or object directly
