@@ -59,7 +59,19 @@ impl Source {
 /// `wire::x` and `base::x` elsewhere.
 fn rooted(text: &str, package: &str) -> String {
     let own = if ["", "base"].contains(&package) { String::new() } else { format!("{package}::") };
-    let is_other = |room: &str| room != package && !text.contains(&format!("mod {room};\n"));
+    // A module of the same name is meant where the file declares or imports one.
+    let is_imported = |room: &str| {
+        let ends = [
+            format!("::{room}::{{self"),
+            format!("::{room};"),
+            format!(" {room},"),
+            format!("{{{room},"),
+            format!(" {room}}}"),
+        ];
+        let mut uses = text.lines().filter(|line| line.trim_start().starts_with("use "));
+        uses.any(|line| ends.iter().any(|end| line.contains(end)))
+    };
+    let is_other = |room: &str| room != package && !text.contains(&format!("mod {room};\n")) && !is_imported(room);
     let others: Vec<_> = ROOMS_OF_THEIR_OWN.iter().copied().filter(|room| is_other(room)).collect();
     let is_inner = |letter: char| letter.is_alphanumeric() || letter == '_';
     let mut rooted = String::with_capacity(text.len() + text.len() / 16);

@@ -43,7 +43,9 @@ fn what_is_checked_in_is_generated_from_the_proto_files() {
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         fs::remove_dir_all(&kept).unwrap();
         fs::create_dir_all(&kept).unwrap();
-        names.iter().for_each(|name| drop(fs::copy(made.join(name), kept.join(name)).unwrap()));
+        for name in &names {
+            fs::copy(made.join(name), kept.join(name)).unwrap();
+        }
     }
     assert_eq!(list(&kept), names);
     for name in names {

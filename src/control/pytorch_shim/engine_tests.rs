@@ -7,8 +7,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
-
 use super::testing::stand_in_shim;
 use crate::backend::pytorch::Pytorch;
 use crate::backend::threads::enter;
