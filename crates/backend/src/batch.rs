@@ -111,6 +111,7 @@ impl Gather {
     }
 
     /// The shape of one input of the batch.
+    #[inline]
     pub fn shape(&self, index: usize) -> &[i64] {
         self.stages.get(index).map_or(&[], |stage| &stage.shape)
     }
@@ -261,6 +262,7 @@ impl InputStage {
 }
 
 /// Answers every request of a batch with the same error.
+#[inline]
 pub fn answer_all(requests: Vec<Request>, error: &Error) {
     requests.into_iter().for_each(|request| request.responder.send(Err(error.clone())));
 }
@@ -414,6 +416,7 @@ fn check_scattered(
 }
 
 /// Returns true if a shape matches a pattern, in which -1 is any size.
+#[inline]
 pub fn fits(pattern: &[i64], shape: &[i64]) -> bool {
     pattern.len() == shape.len() && pattern.iter().zip(shape).all(|(want, came)| *want < 0 || want == came)
 }

@@ -27,6 +27,7 @@ struct MadeInputs {
 
 impl BatchInputs {
     /// The batch inputs of a model; most models have none.
+    #[inline]
     pub fn new(spec: Arc<ModelSpec>) -> Self {
         let made = spec.batch_inputs.iter().map(|_| MadeInputs::default()).collect();
         Self { spec, made }
@@ -48,11 +49,13 @@ impl BatchInputs {
     }
 
     /// The shape of one, by its index in the configuration's batch inputs.
+    #[inline]
     pub fn shape(&self, index: usize) -> &[i64] {
         self.made.get(index).map_or(&[], |made| &made.shape)
     }
 
     /// The bytes of one, INT32 or FP32.
+    #[inline]
     pub fn contents(&self, index: usize) -> &[u8] {
         self.made.get(index).map_or(&[], |made| made.buffer.as_slice())
     }

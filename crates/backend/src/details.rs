@@ -46,6 +46,7 @@ pub struct RequestDetails {
 impl RequestDetails {
     /// The details of the same request when it runs again (iterative sequences): no longer the
     /// first of its sequence.
+    #[inline]
     pub fn rescheduled(self: Arc<Self>) -> Arc<Self> {
         let flags = self.flags & !FLAG_SEQUENCE_START;
         if flags == self.flags { self } else { Arc::new(Self { flags, ..Arc::unwrap_or_clone(self) }) }
@@ -71,6 +72,7 @@ pub struct CallLink {
 
 impl CallChain {
     /// The number of calls.
+    #[inline]
     pub fn depth(&self) -> usize {
         self.links().count()
     }
@@ -81,6 +83,7 @@ impl CallChain {
     }
 
     /// The chain with one more caller.
+    #[inline]
     pub fn with(self, model: Arc<str>, version: u64, instance: Arc<str>) -> Self {
         Self(Some(Arc::new(CallLink { model, version, instance, before: self })))
     }

@@ -57,17 +57,20 @@ pub struct CallState {
 
 impl CallState {
     /// The caller needs no further responses. It still gets one that is final.
+    #[inline]
     pub fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Release);
         self.waker.wake();
     }
 
     /// Returns true if the caller needs no further responses.
+    #[inline]
     pub fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::Acquire)
     }
 
     /// The server hands a response to the caller that is not the last.
+    #[inline]
     pub fn handle_sent(&self) {
         self.unread.fetch_add(1, Ordering::Relaxed);
     }
@@ -82,17 +85,20 @@ impl CallState {
     }
 
     /// Returns true if the caller has consumed enough for another response.
+    #[inline]
     pub fn has_room(&self) -> bool {
         self.unread() < NESTED_RESPONSES_UNREAD_MAX
     }
 
     /// Responses that the caller has not consumed.
+    #[inline]
     pub fn unread(&self) -> usize {
         self.unread.load(Ordering::Acquire)
     }
 
     /// Sets the waker to call when the call is cancelled or has room again. Earlier events wake no
     /// task: check afterwards.
+    #[inline]
     pub fn register(&self, waker: &Waker) {
         self.waker.register(waker);
     }

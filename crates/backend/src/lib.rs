@@ -313,11 +313,13 @@ pub struct Request {
 
 impl Request {
     /// The id that its client gave it.
+    #[inline]
     pub fn id(&self) -> Option<&str> {
         self.details.as_ref().map(|details| details.id.as_str()).filter(|id| !id.is_empty())
     }
 
     /// Its tensors that lie on a device, if any do.
+    #[inline]
     pub fn on_device(&self) -> Option<&gpu::DeviceTensors> {
         self.details.as_ref()?.on_device.as_deref()
     }
@@ -467,6 +469,7 @@ impl Drop for WakeBatch {
 
 /// Returns true if the calling thread is inside [`answering`], and so takes or announces the
 /// answers afterwards.
+#[inline]
 pub fn is_answering() -> bool {
     ANSWERED.with(|answered| answered.borrow().is_some())
 }
@@ -509,6 +512,7 @@ pub struct OutputNeeds(pub SmallVec<[OutputNeed; 2]>);
 
 impl OutputNeeds {
     /// The part of one output that is needed.
+    #[inline]
     pub fn of(&self, index: usize) -> OutputNeed {
         self.0.get(index).copied().unwrap_or(OutputNeed::Whole)
     }
@@ -572,11 +576,13 @@ impl Responder {
     }
 
     /// Sets the counter of its batch, which the other requests of the batch share.
+    #[inline]
     pub fn count_in(&mut self, executions: Arc<dyn ExecutionCounter>) {
         self.executions = Some(executions);
     }
 
     /// Sets the parameters of the next answer.
+    #[inline]
     pub fn set_parameters(&mut self, parameters: Parameters) {
         self.parameters = (!parameters.is_empty()).then(|| Box::new(parameters));
     }
@@ -587,28 +593,33 @@ impl Responder {
     }
 
     /// Returns true if the request was cancelled, so that further work on it is wasted.
+    #[inline]
     pub fn has_left(&self) -> bool {
         self.sink.as_ref().is_none_or(|sink| sink.has_left(self.ticket))
     }
 
     /// Returns true if the client has read enough for a decoupled model to send another answer. A
     /// request whose model sends regardless is ended when too much is unread.
+    #[inline]
     pub fn has_room(&self) -> bool {
         self.sink.as_ref().is_none_or(|sink| sink.has_room(self.ticket))
     }
 
     /// Sends the last answer, with the stamps in [`Self::stamps`].
+    #[inline]
     pub fn send(mut self, outputs: Result<Vec<Tensor>, Error>) {
         self.answer(outputs, AnswerPart::Last);
     }
 
     /// Sends one answer of several: a decoupled model may have any number. [`Self::send`] or
     /// [`Self::end`] sends the last.
+    #[inline]
     pub fn send_more(&mut self, outputs: Vec<Tensor>) {
         self.send_part(Ok(outputs));
     }
 
     /// Sends one answer of several, which may be an error: the request goes on after it.
+    #[inline]
     pub fn send_part(&mut self, outcome: Result<Vec<Tensor>, Error>) {
         let sink = self.sink.clone();
         self.answer(outcome, AnswerPart::More);
@@ -619,11 +630,13 @@ impl Responder {
     /// with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE. `outputs` are the new values of its states, in
     /// the order of the model's outputs, or empty if the states do not change. If the model's
     /// sequences are not iterative, the request is answered with an error.
+    #[inline]
     pub fn reschedule(mut self, outputs: Vec<Tensor>) {
         self.answer(Ok(outputs), AnswerPart::Again);
     }
 
     /// Ends the request without another answer.
+    #[inline]
     pub fn end(mut self) {
         self.answer(Ok(Vec::new()), AnswerPart::End);
     }

@@ -1,6 +1,13 @@
 //! Test support for the backends: specs and tensors from a line of text each, and a sink that
 //! stores the answers of responders.
 
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a fixture of tests, which fail by panicking"
+)]
+
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 

@@ -73,6 +73,7 @@ impl Shortage {
     }
 
     /// Returns true if it is over once other requests are answered.
+    #[inline]
     pub const fn is_passing(self) -> bool {
         matches!(self, Self::Busy { .. } | Self::Pressed { .. })
     }
@@ -162,6 +163,7 @@ impl ReceiveReservation {
     }
 
     /// Splits off `size` bytes as a reservation of their own, or all if it has fewer.
+    #[inline]
     pub fn split(&mut self, size: usize) -> Self {
         let size = size.min(self.size);
         self.size -= size;
@@ -205,6 +207,7 @@ pub mod testing {
 
     impl Bytes {
         /// Nothing of it is reserved yet.
+        #[inline]
         pub fn new(size_max: usize) -> Rc<Self> {
             Rc::new(Self { size_max, reserved: Cell::new(0) })
         }

@@ -167,11 +167,13 @@ impl KeyClass {
     }
 
     /// Returns the class with this name.
+    #[inline]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.name() == name)
     }
 
     /// Returns all names, as errors list them.
+    #[inline]
     pub fn names() -> String {
         Self::ALL.map(Self::name).join(", ")
     }
@@ -216,6 +218,7 @@ pub struct ClientPolicy {
 
 impl ClientPolicy {
     /// Returns true if it looks at the header fields of requests.
+    #[inline]
     pub fn reads_fields(&self) -> bool {
         self.forwarded.is_some() || !self.restrictions.is_empty()
     }
@@ -256,11 +259,13 @@ impl ApiRestrictions {
     }
 
     /// Returns true if every category is open.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
     }
 
     /// Returns the key that a category asks for.
+    #[inline]
     pub fn key(&self, category: ApiCategory) -> Option<&ApiKey> {
         self.0.get(category as usize)?.as_deref()
     }
@@ -361,6 +366,7 @@ impl HeaderPattern {
     }
 
     /// Returns true if the pattern is found in a name.
+    #[inline]
     pub fn is_in(&self, name: &str) -> bool {
         self.0.is_match(name)
     }
@@ -398,6 +404,7 @@ impl PathPattern {
     }
 
     /// Returns true if the pattern matches a path.
+    #[inline]
     pub fn matches(&self, path: &str) -> bool {
         self.whole.is_match(path)
     }

@@ -88,6 +88,7 @@ pub struct MemoryPressure {
 
 impl MemoryPressure {
     /// For a process that may have `limit` bytes.
+    #[inline]
     pub fn new(limit: usize) -> Self {
         let unit = (limit / MEMORY_STEP_PART).min(MEMORY_STEP_SIZE_MAX);
         Self { limit, unit, step: MemoryStep::Nothing, used: 0, low_since: None }
@@ -111,11 +112,13 @@ impl MemoryPressure {
     }
 
     /// Returns true if the step would rise with `used` bytes in use.
+    #[inline]
     pub fn would_rise(&self, used: usize) -> bool {
         MemoryStep::ALL.into_iter().any(|step| step > self.step && used >= self.line(step))
     }
 
     /// Returns the time until the next look: short if little is left.
+    #[inline]
     pub fn pause(&self) -> Duration {
         let is_near = self.step > MemoryStep::Nothing || self.used >= self.line(MemoryStep::KeepAlive) - self.unit;
         if is_near { MEMORY_LOOK_INTERVAL_NEAR } else { MEMORY_LOOK_INTERVAL }
@@ -123,6 +126,7 @@ impl MemoryPressure {
 
     /// Returns the bytes that requests may take until the next look without passing the line at
     /// which new ones are refused.
+    #[inline]
     pub fn room(&self) -> usize {
         self.line(MemoryStep::Requests).saturating_sub(self.used)
     }
@@ -198,11 +202,13 @@ impl MemoryBoard {
     }
 
     /// Returns the step in force.
+    #[inline]
     pub fn step(&self) -> MemoryStep {
         MemoryStep::of_number(self.step.load(Ordering::Relaxed))
     }
 
     /// Returns true if this step is in force.
+    #[inline]
     pub fn gives_up(&self, step: MemoryStep) -> bool {
         self.step.load(Ordering::Relaxed) >= step as u8
     }
@@ -213,6 +219,7 @@ impl MemoryBoard {
     }
 
     /// Returns the bytes in use at the last look.
+    #[inline]
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -226,11 +233,13 @@ impl MemoryBoard {
     }
 
     /// A load was refused.
+    #[inline]
     pub fn count_load_refused(&self) {
         self.loads_refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the number of loads that were refused.
+    #[inline]
     pub fn loads_refused(&self) -> usize {
         self.loads_refused.load(Ordering::Relaxed)
     }
@@ -253,6 +262,7 @@ impl MemoryBoard {
     }
 
     /// Returns the text for a client whose request there is no memory for.
+    #[inline]
     pub fn refusal(&self) -> String {
         let limit = self.limit;
         format!("no memory for new requests: the process may have {limit} bytes (--memory-limit); try again later")

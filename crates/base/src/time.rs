@@ -24,11 +24,13 @@ impl Instant {
     pub const ZERO: Self = Self(0);
 
     /// Converts nanoseconds since the start.
+    #[inline]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
     /// Converts microseconds since the start.
+    #[inline]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(1_000))
     }
@@ -39,6 +41,7 @@ impl Instant {
     }
 
     /// Returns the time from `earlier` to this instant; zero if this one is the earlier.
+    #[inline]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -80,21 +83,25 @@ pub struct Stamps {
 
 impl Stamps {
     /// Returns `nv_inference_queue_duration_us`.
+    #[inline]
     pub const fn queue_duration(&self) -> Duration {
         self.batched.since(self.received)
     }
 
     /// Returns `nv_inference_compute_input_duration_us`.
+    #[inline]
     pub const fn compute_input_duration(&self) -> Duration {
         self.input_end.since(self.batched)
     }
 
     /// Returns `nv_inference_compute_infer_duration_us`.
+    #[inline]
     pub const fn compute_infer_duration(&self) -> Duration {
         self.infer_end.since(self.input_end)
     }
 
     /// Returns `nv_inference_compute_output_duration_us`.
+    #[inline]
     pub const fn compute_output_duration(&self) -> Duration {
         self.output_end.since(self.infer_end)
     }

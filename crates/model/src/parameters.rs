@@ -22,6 +22,7 @@ pub struct Parameters(pub Vec<(String, ParameterValue)>);
 
 impl Parameters {
     /// Returns true if there are no parameters.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -131,6 +131,7 @@ pub fn sequence_field(field: Option<&[u8]>, id: Option<&CorrelationId>) -> Resul
 }
 
 /// The prefix that Triton's core puts before its error texts: `[request id: 42] `.
+#[inline]
 pub fn prefix(id: &str) -> String {
     format!("[request id: {}] ", if id.is_empty() { "<id_unknown>" } else { id })
 }

@@ -67,11 +67,13 @@ impl ResponsePlan {
     /// The sequence parameters that a response echoes. Only an ensemble echoes them, even outside of a sequence, as
     /// in Triton (`ensemble_scheduler.cc`, `CheckAndSetEnsembleOutput`). Triton adds them once for each output,
     /// which duplicates JSON keys; we write them once.
+    #[inline]
     pub fn repeated(spec: &ModelSpec, sequence: &SequenceParameters) -> Option<Box<SequenceParameters>> {
         spec.ensemble.is_some().then(|| Box::new(sequence.clone()))
     }
 
     /// Returns true if an output goes to shared memory instead of into the response.
+    #[inline]
     pub fn is_shared(&self, index: usize) -> bool {
         self.shared.as_ref().is_some_and(|shared| shared.has_output(index))
     }
@@ -102,6 +104,7 @@ pub struct SequenceParameters {
 impl SequenceParameters {
     /// The mark for the scheduler. Without an id the request is outside of any sequence, and the scheduler ignores the
     /// flags.
+    #[inline]
     pub fn mark(&self) -> Option<SequenceMark> {
         let Self { id, is_start, is_end } = self;
         id.clone().map(|id| SequenceMark { id, is_start: *is_start, is_end: *is_end })

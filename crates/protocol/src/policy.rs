@@ -141,6 +141,7 @@ fn client_of<'r, 'a>(
 pub const KEY_UNKNOWN: &str = "the API key is not known";
 
 /// The text for a client whose key does not give access to a class.
+#[inline]
 pub fn lacks(client: &KeyClient, class: KeyClass) -> String {
     format!("the API key '{}' lacks the class '{}'", client.name(), class.name())
 }
@@ -234,6 +235,7 @@ fn is_of_grpc(name: &str) -> bool {
 
 impl PathEndpoint<'_> {
     /// The part of the API that a request by this method uses at the endpoint.
+    #[inline]
     pub const fn part(&self, method: Method) -> ApiPart {
         let category = self.category();
         ApiPart { category: Some(category), class: self.class(category, method) }

@@ -168,6 +168,7 @@ pub(super) enum RouteAction {
 /// # Errors
 ///
 /// Those of [`find`] and of [`PathEndpoint::route`].
+#[inline]
 pub fn route(method: Method, path: &[u8]) -> Result<Route<'_>, Error> {
     find(path)?.route(method)
 }
@@ -177,6 +178,7 @@ pub fn route(method: Method, path: &[u8]) -> Result<Route<'_>, Error> {
 /// # Errors
 ///
 /// `NotFound` for an unknown path.
+#[inline]
 pub fn find(path: &[u8]) -> Result<PathEndpoint<'_>, Error> {
     let found = std::str::from_utf8(path).ok().and_then(find_endpoint).ok_or_else(unknown_path);
     found.map(|(methods, target)| PathEndpoint { methods, target, is_closed: false })
@@ -184,6 +186,7 @@ pub fn find(path: &[u8]) -> Result<PathEndpoint<'_>, Error> {
 
 impl<'a> PathEndpoint<'a> {
     /// The methods that it accepts, as the field `Allow` lists them (RFC 9110 §10.2.1).
+    #[inline]
     pub const fn allow(&self) -> &'static str {
         self.methods.allow()
     }
@@ -246,16 +249,19 @@ impl<'a> PathTarget<'a> {
 }
 
 /// Triton's error for an unknown model.
+#[inline]
 pub fn unknown_model(name: &str) -> Error {
     Error::not_found(format!("Request for unknown model: '{name}' is not found"))
 }
 
 /// Triton's error for the statistics of an unknown model.
+#[inline]
 pub fn unavailable_model(name: &str) -> Error {
     Error::invalid(format!("requested model '{name}' is not available"))
 }
 
 /// Triton's error for the trace setting of a model that is not served.
+#[inline]
 pub fn untraced_model(name: &str) -> Error {
     Error::invalid(format!("Request for unknown model : {name}"))
 }
@@ -265,6 +271,7 @@ pub fn untraced_model(name: &str) -> Error {
 /// # Errors
 ///
 /// `InvalidArgument` if it is not a number between 0 and `i64::MAX`.
+#[inline]
 pub fn version_of(text: &str) -> Result<Option<u64>, Error> {
     if text.is_empty() { Ok(None) } else { version_number(text).map(Some) }
 }

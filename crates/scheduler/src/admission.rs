@@ -91,22 +91,26 @@ impl Admission {
     }
 
     /// A request that entered no longer waits.
+    #[inline]
     pub fn leave(&self, level: u64, size: usize) {
         self.requests(level).sub(1);
         self.bytes.sub(size);
     }
 
     /// Requests that wait.
+    #[inline]
     pub fn waiting(&self) -> usize {
         self.levels.values().chain([&self.others]).map(BoundedCount::get).fold(0, usize::saturating_add)
     }
 
     /// Bytes of the tensors of waiting requests.
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes.get()
     }
 
     /// Requests that may wait, over all levels.
+    #[inline]
     pub fn requests_max(&self) -> usize {
         self.levels.values().chain([&self.others]).map(|count| count.max).fold(0, usize::saturating_add)
     }

@@ -219,6 +219,7 @@ impl<T: Clone> EnsembleRun<T> {
     }
 
     /// Returns true if no step runs or can run, and no response is left to take.
+    #[inline]
     pub fn is_over(&self) -> bool {
         self.running == 0 && self.ready.is_empty() && !self.has_response()
     }
@@ -232,6 +233,7 @@ impl<T: Clone> EnsembleRun<T> {
     }
 
     /// Open frames: those with steps to run, or that owe a response.
+    #[inline]
     pub fn frames(&self) -> usize {
         self.frames.len()
     }

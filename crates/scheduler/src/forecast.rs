@@ -59,11 +59,13 @@ impl Forecast {
     }
 
     /// A request waits.
+    #[inline]
     pub fn handle_request(&self, level: u64, rows: u32) {
         self.level(level).fetch_add(self.counted(rows), Ordering::Relaxed);
     }
 
     /// A request no longer waits.
+    #[inline]
     pub fn handle_leave(&self, level: u64, rows: u32) {
         let have = self.level(level).fetch_sub(self.counted(rows), Ordering::Relaxed);
         debug_assert!(have >= self.counted(rows), "rows that leave a level had waited there");
@@ -84,6 +86,7 @@ impl Forecast {
     }
 
     /// An instance found nothing to run.
+    #[inline]
     pub fn handle_idle(&self, instance: usize) {
         if let Some(cell) = self.idle_at.get(instance) {
             cell.store(0, Ordering::Relaxed);
@@ -123,6 +126,7 @@ impl Forecast {
     /// Returns the time at which a request that comes now would leave the queue, under the same
     /// conditions; also `None` if no full batch waits before it: the next idle instance takes it
     /// then, and its run time corrects a wrong forecast.
+    #[inline]
     pub fn taken_at(&self, level: u64, now: Instant) -> Option<Instant> {
         let rows_max = self.rows_max.load(Ordering::Relaxed).max(1);
         let batches = self.rows_before(level) / rows_max as usize;

@@ -251,6 +251,7 @@ impl<T> Scheduler<T> {
     }
 
     /// The next expired entry, which the caller answers if it can claim it.
+    #[inline]
     pub fn poll_expired(&mut self, now: Instant) -> Option<Expired<T>> {
         self.handle_alarms(now);
         self.expired.pop_front()
@@ -258,6 +259,7 @@ impl<T> Scheduler<T> {
 
     /// Returns the time at which an idle instance must call [`Self::poll_batch`] again even if
     /// nothing arrives: at the end of the delay, or when the timer of an entry expires.
+    #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.ask_at.into_iter().chain(self.poll_expired_timeout()).min()
     }
@@ -271,6 +273,7 @@ impl<T> Scheduler<T> {
 
     /// Returns the time at which [`Self::poll_expired`] must be called again, whether or not an
     /// instance is idle.
+    #[inline]
     pub fn poll_expired_timeout(&self) -> Option<Instant> {
         self.alarms.first().map(|alarm| alarm.at)
     }
@@ -296,11 +299,13 @@ impl<T> Scheduler<T> {
 
     /// Entries in memory: those that wait, cancelled ones that were not met yet, and expired ones that were not polled
     /// yet.
+    #[inline]
     pub fn len(&self) -> usize {
         self.queue.len() + self.expired.len()
     }
 
     /// Returns true if no entry is in memory.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -316,11 +321,13 @@ impl<T> Scheduler<T> {
     }
 
     /// Returns the cost of a row by size of batch; `None` if the size does not follow from it.
+    #[inline]
     pub const fn row_costs(&self) -> Option<&RowCosts> {
         self.row_costs.as_ref()
     }
 
     /// Rows of a batch that closes because it is large enough.
+    #[inline]
     pub fn rows_full(&self) -> u32 {
         if self.policy.is_batched { self.policy.rows_preferred_max() } else { 1 }
     }

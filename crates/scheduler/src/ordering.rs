@@ -28,11 +28,13 @@ struct HeldResponse<R> {
 
 impl<R> Ordering<R> {
     /// Empty; holds at most `responses_max` responses.
+    #[inline]
     pub const fn new(responses_max: usize) -> Self {
         Self { turns: VecDeque::new(), first: 0, count: 0, responses_max }
     }
 
     /// A request was queued: its turn comes after all before it.
+    #[inline]
     pub fn handle_request(&mut self) -> ResponseTurn {
         self.turns.push_back(HeldResponse { responses: VecDeque::new(), is_finished: false });
         self.invariants();
@@ -55,6 +57,7 @@ impl<R> Ordering<R> {
     }
 
     /// A request has no further responses: it was answered or cancelled.
+    #[inline]
     pub fn handle_finished(&mut self, turn: ResponseTurn) {
         if let Some(held) = self.held(turn) {
             held.is_finished = true;

@@ -139,6 +139,7 @@ impl Policy {
 impl QueuePolicy {
     /// Returns the longest wait of a request with this `timeout` parameter (zero for none). It may
     /// lower the default, but not raise it, and has no effect without a default.
+    #[inline]
     pub fn timeout(&self, requested: Duration) -> Option<Duration> {
         let is_lower = self.may_override && !requested.is_zero() && requested < self.timeout_default;
         let timeout = if is_lower { requested } else { self.timeout_default };

@@ -45,6 +45,7 @@ struct ShapeList {
 
 impl<E> Queue<E> {
     /// An empty queue.
+    #[inline]
     pub const fn new() -> Self {
         Self { slots: Vec::new(), vacant: Vec::new(), lists: BTreeMap::new() }
     }
@@ -80,21 +81,25 @@ impl<E> Queue<E> {
     }
 
     /// An entry, if it was not taken.
+    #[inline]
     pub fn get(&self, place: QueuePlace) -> Option<&E> {
         self.slots.get(place.0)?.held.as_ref()
     }
 
     /// An entry to change, if it was not taken.
+    #[inline]
     pub fn get_mut(&mut self, place: QueuePlace) -> Option<&mut E> {
         self.slots.get_mut(place.0)?.held.as_mut()
     }
 
     /// The list of an entry.
+    #[inline]
     pub fn rank(&self, place: QueuePlace) -> Option<Rank> {
         self.slots.get(place.0).map(|slot| slot.rank)
     }
 
     /// The entry to batch first.
+    #[inline]
     pub fn first(&self) -> Option<QueuePlace> {
         self.lists.first_key_value().map(|(_, ends)| ends.first)
     }
@@ -109,6 +114,7 @@ impl<E> Queue<E> {
     }
 
     /// Returns the number of entries.
+    #[inline]
     pub const fn len(&self) -> usize {
         self.slots.len() - self.vacant.len()
     }

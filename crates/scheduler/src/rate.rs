@@ -147,6 +147,7 @@ enum RateState {
 impl Rate {
     /// Without instances. If `supplies` is empty, the limit of each resource is the largest need of one instance;
     /// otherwise a resource that no supply names does not exist.
+    #[inline]
     pub fn new(supplies: Vec<Supply>) -> Self {
         Self { supplies, ..Self::default() }
     }
@@ -211,6 +212,7 @@ impl Rate {
     }
 
     /// The run of an instance ended.
+    #[inline]
     pub fn handle_end(&mut self, id: usize) {
         if self.state(id) == Some(RateState::Running) {
             self.free(id);
@@ -255,16 +257,19 @@ impl Rate {
     }
 
     /// Returns true if an instance was granted its resources and has not begun its run.
+    #[inline]
     pub fn is_granted(&self, id: usize) -> bool {
         self.state(id) == Some(RateState::Granted)
     }
 
     /// Returns true if an instance asked and was not granted its resources yet.
+    #[inline]
     pub fn is_waiting(&self, id: usize) -> bool {
         self.state(id) == Some(RateState::Waiting)
     }
 
     /// The pass of an instance. Of the idle ones, the one with the lowest should get the next work.
+    #[inline]
     pub fn pass(&self, id: usize) -> u64 {
         self.instances.get(&id).map_or(0, |instance| instance.pass)
     }

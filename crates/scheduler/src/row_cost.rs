@@ -87,11 +87,13 @@ impl RowCosts {
     }
 
     /// Rows that the next batch may have.
+    #[inline]
     pub fn rows_limit(&self) -> u32 {
         self.rows_of(self.trial.unwrap_or(self.best))
     }
 
     /// Rows that a batch may have except in trials.
+    #[inline]
     pub fn rows_chosen(&self) -> u32 {
         self.rows_of(self.best)
     }

@@ -55,11 +55,13 @@ impl RunTimes {
     }
 
     /// Mean time of a batch of `rows` rows; `None` until a batch has run.
+    #[inline]
     pub fn expected(&self, rows: u32) -> Option<Duration> {
         self.estimate(rows, |cell| cell.mean)
     }
 
     /// Time that nearly all batches of `rows` rows stay below; `None` until a batch has run.
+    #[inline]
     pub fn bound(&self, rows: u32) -> Option<Duration> {
         self.estimate(rows, |cell| DEVIATIONS.mul_add(cell.deviation, cell.mean))
     }
@@ -82,6 +84,7 @@ impl RunTimes {
 }
 
 /// The cell of a number of rows.
+#[inline]
 pub fn size_class(rows: u32) -> usize {
     (u32::BITS - rows.clamp(1, BATCH_ROWS_MAX).saturating_sub(1).leading_zeros()) as usize
 }

@@ -50,6 +50,7 @@ impl ActiveTrace {
     }
 
     /// The trace of a request that this one leads to: a step of an ensemble, or a call of a model.
+    #[inline]
     pub fn child(&self) -> Self {
         let (parent_id, parent_span_id) = (self.id, self.span_id);
         Self { id: next_id(), parent_id, span_id: random_id(), parent_span_id, ..self.clone() }
@@ -57,6 +58,7 @@ impl ActiveTrace {
 
     /// Returns the context for the code of a model, as in Triton: the W3C context as JSON; `None`
     /// for a trace to a file.
+    #[inline]
     pub fn context(&self) -> Option<String> {
         let parent = TraceParent { trace_id: self.trace_id, span_id: self.span_id };
         let is_told = self.setting.mode == TraceMode::OpenTelemetry;
@@ -158,6 +160,7 @@ impl TraceRecord {
 
 impl ModelSpan {
     /// Returns true if an instance ran it.
+    #[inline]
     pub fn has_run(&self) -> bool {
         self.events.iter().any(|event| event.name == "COMPUTE_START")
     }

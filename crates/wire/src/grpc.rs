@@ -114,12 +114,14 @@ impl<B: BodyBuffer> Gatherer<B> {
 
     /// Returns true if the message in progress has a buffer of its own, so that [`Self::space`] is
     /// not empty.
+    #[inline]
     pub const fn is_filling(&self) -> bool {
         matches!(self.state, GatherState::Body { .. })
     }
 
     /// Space in the message's own buffer for at most `size_max` of the next bytes, so that they need not be copied
     /// there. Empty if there is no buffer yet, or the message is complete.
+    #[inline]
     pub fn space(&mut self, size_max: usize) -> &mut [u8] {
         let GatherState::Body { buffer, filled, size } = &mut self.state else { return &mut [] };
         buffer.resize(filled.saturating_add(size_max).min(*size));
@@ -127,6 +129,7 @@ impl<B: BodyBuffer> Gatherer<B> {
     }
 
     /// `count` bytes were written to the front of [`Self::space`]. Returns the message if it is complete.
+    #[inline]
     pub fn handle_space(&mut self, count: usize) -> Option<Bytes> {
         let GatherState::Body { buffer, filled, .. } = &mut self.state else { return None };
         *filled = filled.saturating_add(count).min(buffer.len());
@@ -139,6 +142,7 @@ impl<B: BodyBuffer> Gatherer<B> {
     }
 
     /// Returns true if a message has begun and not ended, so that the stream must not end here.
+    #[inline]
     pub const fn is_within_message(&self) -> bool {
         self.prefix_size > 0 || !matches!(self.state, GatherState::Prefix)
     }
@@ -290,12 +294,14 @@ const fn unfinished(rest: &[u8]) -> PayloadPlace {
 const VARINT_SIZE_MAX: usize = 10;
 
 /// The prefix of a message of `size` bytes; `None` if the size does not fit into 32 bits.
+#[inline]
 pub fn prefix(size: usize) -> Option<[u8; PREFIX_SIZE]> {
     let [a, b, c, d] = u32::try_from(size).ok()?.to_be_bytes();
     Some([0, a, b, c, d])
 }
 
 /// The same of a message that is compressed.
+#[inline]
 pub fn compressed_prefix(size: usize) -> Option<[u8; PREFIX_SIZE]> {
     prefix(size).map(|[_, a, b, c, d]| [1, a, b, c, d])
 }

@@ -48,11 +48,13 @@ pub struct Fields {
 
 impl Fields {
     /// No fields.
+    #[inline]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// No fields yet, with room for `count` fields whose names and values are `size` bytes in total.
+    #[inline]
     pub fn with_capacity(count: usize, size: usize) -> Self {
         Self { text: Vec::with_capacity(size), ends: SmallVec::with_capacity(count) }
     }
@@ -68,12 +70,14 @@ impl Fields {
     }
 
     /// Removes all fields and keeps the memory.
+    #[inline]
     pub fn clear(&mut self) {
         self.text.clear();
         self.ends.clear();
     }
 
     /// The value of the first field with a name; case is ignored (RFC 9110 §5.1).
+    #[inline]
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.iter().find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
     }
@@ -132,6 +136,7 @@ impl Reply {
     }
 
     /// Bytes of the body.
+    #[inline]
     pub fn body_size(&self) -> usize {
         self.body.iter().map(Bytes::len).sum()
     }

@@ -48,6 +48,7 @@ impl<'a> WireType<'a> {
     /// # Errors
     ///
     /// `WireType` if the field is not a varint.
+    #[inline]
     pub const fn as_varint(self) -> Result<u64, WireError> {
         if let Self::Varint(value) = self { Ok(value) } else { Err(WireError::WireType) }
     }
@@ -57,6 +58,7 @@ impl<'a> WireType<'a> {
     /// # Errors
     ///
     /// `WireType` if the field is not length-delimited.
+    #[inline]
     pub const fn as_bytes(self) -> Result<&'a [u8], WireError> {
         if let Self::Bytes(bytes) = self { Ok(bytes) } else { Err(WireError::WireType) }
     }
@@ -66,6 +68,7 @@ impl<'a> WireType<'a> {
     /// # Errors
     ///
     /// `WireType` if the field is not length-delimited, `Utf8` if it is not UTF-8.
+    #[inline]
     pub fn as_str(self) -> Result<&'a str, WireError> {
         str::from_utf8(self.as_bytes()?).map_err(|_| WireError::Utf8)
     }
@@ -75,6 +78,7 @@ impl<'a> WireType<'a> {
     /// # Errors
     ///
     /// `WireType` if the field is not eight bytes wide.
+    #[inline]
     pub const fn as_double(self) -> Result<f64, WireError> {
         if let Self::Fixed64(bytes) = self { Ok(f64::from_le_bytes(*bytes)) } else { Err(WireError::WireType) }
     }
@@ -138,11 +142,13 @@ pub const fn fields(bytes: &[u8]) -> MessageFields<'_> {
 
 impl<'a> MessageFields<'a> {
     /// The fields of a message that is a field of this one. Counts towards [`DEPTH_MAX`].
+    #[inline]
     pub const fn inner(&self, bytes: &'a [u8]) -> Self {
         Self { rest: bytes, depth: self.depth.saturating_add(1) }
     }
 
     /// The number of the next field, and true if it is length-delimited.
+    #[inline]
     pub fn peek(&self) -> Option<(u32, bool)> {
         let (number, kind) = take_key(&mut &*self.rest).ok()?;
         Some((number, kind == KIND_BYTES))
@@ -305,22 +311,26 @@ fn skip_group(rest: &mut &[u8], number: u32, depth: u8) -> Result<(), WireError>
 }
 
 /// Size of a varint in bytes.
+#[inline]
 pub const fn varint_size(value: u64) -> usize {
     // 7 bits per byte, rounded up; 0 takes a byte as well.
     (70 - (value | 1).leading_zeros() as usize) / 7
 }
 
 /// Size in bytes of a length-delimited field whose value is `size` bytes.
+#[inline]
 pub const fn bytes_size(number: u32, size: usize) -> usize {
     varint_size(key(number, KIND_BYTES)) + varint_size(size as u64) + size
 }
 
 /// Size of a `string` field in bytes; an empty one is not written.
+#[inline]
 pub const fn str_size(number: u32, text: &str) -> usize {
     if text.is_empty() { 0 } else { bytes_size(number, text.len()) }
 }
 
 /// Size in bytes of the values of a packed repeated integer, without key and length.
+#[inline]
 pub fn packed_size(values: &[i64]) -> usize {
     values.iter().map(|value| varint_size(value.cast_unsigned())).sum()
 }
@@ -335,6 +345,7 @@ pub fn put_varint(mut value: u64, out: &mut Vec<u8>) {
 }
 
 /// Appends the key and length of a length-delimited field; the caller appends the value.
+#[inline]
 pub fn put_bytes_head(number: u32, size: usize, out: &mut Vec<u8>) {
     put_varint(key(number, KIND_BYTES), out);
     put_varint(size as u64, out);

@@ -55,6 +55,7 @@ impl TraceParent {
 
 impl TraceContext {
     /// From both fields; `None` without a valid `traceparent`.
+    #[inline]
     pub fn decode(parent: Option<&[u8]>, state: Option<&[u8]>) -> Option<Self> {
         let parent = TraceParent::decode(parent?)?;
         let state = state.and_then(|state| std::str::from_utf8(state).ok()).unwrap_or_default().to_owned();

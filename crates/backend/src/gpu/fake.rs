@@ -2,6 +2,12 @@
 //! told, and computes by the CPU twins. Tests read its timeline. Memory is poisoned before it is
 //! written; a wrong pointer breaks the context, as on a device.
 
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a fixture of tests, which fail by panicking"
+)]
 #![expect(unsafe_code, reason = "it is given host memory by its address, as the driver")]
 #![expect(clippy::disallowed_types, reason = "tests of several threads share it")]
 

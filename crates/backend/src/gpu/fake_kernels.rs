@@ -1,6 +1,13 @@
 //! The memory of the fake device, and its kernels: decoded from their arguments, and run by the CPU
 //! twins. A pointer out of bounds gives `None`.
 
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a fixture of tests, which fail by panicking"
+)]
+
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 

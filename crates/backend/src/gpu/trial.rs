@@ -1,5 +1,12 @@
 //! Test support for the executor: a model of one matrix product, on the fake driver.
 
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a fixture of tests, which fail by panicking"
+)]
+
 use std::sync::Arc;
 
 use smallvec::smallvec;

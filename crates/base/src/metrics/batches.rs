@@ -43,17 +43,20 @@ pub struct BatchFigures {
 
 impl BatchCells {
     /// Cells for batches of up to `sizes` rows. Larger batches count under the last size.
+    #[inline]
     pub fn new(sizes: usize) -> Self {
         Self { rows: Counter::default(), sizes: (0..sizes).map(|_| SizeCells::default()).collect() }
     }
 
     /// Counts a batch that ran. Only the shard that owns the cells may call this.
+    #[inline]
     pub fn count(&self, rows: u32, stamps: &Stamps) {
         self.count_with(rows, stamps, Counter::add);
     }
 
     /// Counts a batch that ran, from any of several threads. Several workers share these cells, so this pays
     /// for locked additions, a few for each batch and not for each request.
+    #[inline]
     pub fn count_shared(&self, rows: u32, stamps: &Stamps) {
         self.count_with(rows, stamps, |counter, amount| {
             counter.0.fetch_add(amount, Ordering::Relaxed);
@@ -74,11 +77,13 @@ impl BatchCells {
     }
 
     /// Batches of all sizes.
+    #[inline]
     pub fn executions(&self) -> u64 {
         self.sizes.iter().map(|size| size.count.get()).sum()
     }
 
     /// Rows in all batches.
+    #[inline]
     pub fn rows(&self) -> u64 {
         self.rows.get()
     }

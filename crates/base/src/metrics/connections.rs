@@ -48,6 +48,7 @@ impl ClientTimer {
 }
 
 /// Appends the bound on connections, over all shards.
+#[inline]
 pub fn encode_connections_max(out: &mut String, most: usize) {
     let name = "deuteron_connections_max";
     head(out, name, "gauge", "Connections that there may be (--connections-max, for each shard)");

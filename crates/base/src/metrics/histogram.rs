@@ -63,6 +63,7 @@ pub struct BoundCells {
 
 impl BoundCells {
     /// Cells for these ascending bounds.
+    #[inline]
     pub fn new(bounds: &[f64]) -> Self {
         let buckets = (0..=bounds.len()).map(|_| Counter::default()).collect();
         Self { bounds: bounds.into(), buckets, sum: Counter::default() }

@@ -120,6 +120,7 @@ impl LatencyCells {
     }
 
     /// Counts the first response to a request of a decoupled model, `duration` after it was received.
+    #[inline]
     pub fn count_first_response(&self, duration: Duration) {
         if let Some(cells) = &self.first_response {
             cells.count(duration);

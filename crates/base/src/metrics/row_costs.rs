@@ -32,6 +32,7 @@ pub struct RowCostFigures {
 
 impl RowCostCells {
     /// Marks the costs as not, or no longer, learned.
+    #[inline]
     pub fn clear(&self) {
         self.chosen.store(0, Ordering::Relaxed);
     }

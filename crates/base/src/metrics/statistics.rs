@@ -114,6 +114,7 @@ impl ModelFigures<'_> {
 }
 
 /// A duration in nanoseconds, the unit of all cells; saturates after 584 years.
+#[inline]
 pub fn nanos_of(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

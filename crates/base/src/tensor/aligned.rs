@@ -36,6 +36,7 @@ pub struct AlignedBuffer {
 
 impl AlignedBuffer {
     /// An empty buffer whose byte at offset `aligned_at` will be on a boundary, with room for `capacity` bytes.
+    #[inline]
     pub fn with_alignment_at(aligned_at: usize, capacity: usize) -> Self {
         let mut buffer = Self { lead: lead_to(aligned_at), ..Self::default() };
         buffer.lines.reserve_exact(buffer.lead.saturating_add(capacity).div_ceil(TENSOR_ALIGNMENT));
@@ -53,6 +54,7 @@ impl AlignedBuffer {
     /// The same for `size` announced bytes. It claims at most [`BODY_CLAIM_MAX`] of them; once
     /// these have come, room is made for all, which is memory only as it is written. So growth does
     /// not copy the bytes again and again, and an announcement alone costs little.
+    #[inline]
     pub fn announced(aligned_at: usize, size: usize) -> Self {
         let buffer = Self::with_alignment_at(aligned_at, size.min(BODY_CLAIM_MAX));
         let announced = buffer.lead.saturating_add(size).div_ceil(TENSOR_ALIGNMENT);
@@ -60,11 +62,13 @@ impl AlignedBuffer {
     }
 
     /// An empty buffer that begins on a boundary.
+    #[inline]
     pub fn with_capacity(capacity: usize) -> Self {
         Self::with_alignment_at(0, capacity)
     }
 
     /// A buffer of `size` zeros that begins on a boundary.
+    #[inline]
     pub fn zeroed(size: usize) -> Self {
         let lines = vec![Line::zeroed(); size.div_ceil(TENSOR_ALIGNMENT)];
         Self { lines, lead: 0, size, announced: 0 }
@@ -81,11 +85,13 @@ impl AlignedBuffer {
     }
 
     /// The bytes.
+    #[inline]
     pub fn as_slice(&self) -> &[u8] {
         bytemuck::cast_slice(&self.lines).get(self.lead..self.lead + self.size).unwrap_or_default()
     }
 
     /// The bytes, mutable.
+    #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         bytemuck::cast_slice_mut(&mut self.lines).get_mut(self.lead..self.lead + self.size).unwrap_or_default()
     }
@@ -135,6 +141,7 @@ impl AlignedBuffer {
     }
 
     /// Turns the buffer into shared, immutable bytes without a copy; the alignment stays.
+    #[inline]
     pub fn freeze(self) -> Bytes {
         // `from_owner` allocates a control block even for no bytes.
         if self.is_empty() { Bytes::new() } else { Bytes::from_owner(self) }

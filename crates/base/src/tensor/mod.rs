@@ -88,6 +88,7 @@ impl Datatype {
     }
 
     /// The datatype with this name in the protocol; `None` for an unknown name.
+    #[inline]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|datatype| datatype.name() == name)
     }
@@ -127,12 +128,14 @@ pub struct Tensor {
 impl Tensor {
     /// Returns true if the request brought it. An optional input that was left out has an empty
     /// shape, which no given input can have: a configuration must list at least one dimension.
+    #[inline]
     pub fn is_given(&self) -> bool {
         !self.shape.is_empty()
     }
 
     /// Returns true if a model left it out of its answer. A scalar has no dimensions either, but
     /// contents.
+    #[inline]
     pub fn is_missing(&self) -> bool {
         self.shape.is_empty() && self.contents.is_empty()
     }

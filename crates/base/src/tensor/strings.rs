@@ -53,6 +53,7 @@ impl<'a> Iterator for Strings<'a> {
 }
 
 /// Appends one element. Its length must fit 32 bits, as it does for any element that came in a body.
+#[inline]
 pub fn encode(element: &[u8], out: &mut Vec<u8>) {
     let length = u32::try_from(element.len()).unwrap_or(u32::MAX);
     out.extend_from_slice(&length.to_le_bytes());

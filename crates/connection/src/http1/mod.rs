@@ -148,6 +148,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
     }
 
     /// The same, with messages that take their memory from a budget.
+    #[inline]
     pub fn with_memory(self, memory: Rc<dyn ReceiveBudget>) -> Self {
         Self { memory: Some(memory), ..self }
     }
@@ -251,6 +252,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
 
     /// Returns the interim response for a client that waits before it sends a body, once. To be
     /// called after `poll_message` had no message.
+    #[inline]
     pub fn take_interim(&mut self) -> Option<&'static [u8]> {
         let is_due = self.is_interim_due && self.starved_since.is_none();
         self.is_interim_due &= !is_due;
@@ -258,6 +260,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
     }
 
     /// The memory of the message that came out last.
+    #[inline]
     pub fn take_memory(&mut self) -> ReceiveReservation {
         mem::take(&mut self.handed)
     }
@@ -269,17 +272,20 @@ impl<B: BodyBuffer> Http1Connection<B> {
 
     /// Returns true if the client of the message that came out last may be sent an interim response
     /// before its reply (RFC 9110 §15.2).
+    #[inline]
     pub const fn takes_interim(&self) -> bool {
         self.is_current && self.stream.is_none() && matches!(self.state, Http1State::Replying)
     }
 
     /// Returns true if a reply in chunks is in progress.
+    #[inline]
     pub fn takes_chunks(&self) -> bool {
         self.stream == Some(BodyFraming::Chunked)
     }
 
     /// Returns true if a body waits for memory, so that nothing is read, though the rest of it may
     /// be here.
+    #[inline]
     pub const fn is_starved(&self) -> bool {
         self.starved_since.is_some()
     }
@@ -378,6 +384,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
     }
 
     /// Returns true if bytes have come that no message has taken yet.
+    #[inline]
     pub fn has_unread_input(&self) -> bool {
         !self.input.is_empty()
     }

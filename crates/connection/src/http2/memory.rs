@@ -19,6 +19,7 @@ use wire::message::BodyBuffer;
 impl<B: BodyBuffer, T> Http2Connection<B, T> {
     /// Takes the memory of the message that came out last on a stream. Memory that is left here is
     /// given back at the latest when the stream ends.
+    #[inline]
     pub fn take_memory(&mut self, id: StreamId) -> ReceiveReservation {
         let Some(stream) = self.streams.get_mut(id) else { return ReceiveReservation::default() };
         stream.worked_on = stream.handed.size();
@@ -27,6 +28,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
 
     /// Returns the bytes that the heaviest stream holds: of its request, as far as it came or while
     /// it is worked on, and of its answer.
+    #[inline]
     pub fn heaviest_size(&self) -> usize {
         self.heaviest().map_or(0, Http2Stream::held_size)
     }

@@ -232,6 +232,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     }
 
     /// Counts the memory of content against a budget. To be called before any input.
+    #[inline]
     pub fn with_memory(mut self, memory: Rc<dyn ReceiveBudget>) -> Self {
         debug_assert!(self.streams.is_empty(), "streams take their budget when they open");
         self.receive.memory = Some(memory);
@@ -240,6 +241,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
 
     /// Returns true if the next bytes begin a frame, and there is no buffer for them: an idle
     /// connection has none. They are then read elsewhere, for [`Self::handle_first_input`].
+    #[inline]
     pub fn is_resting(&self) -> bool {
         let is_ready = !self.lifecycle.has_failed() && !self.sender.is_blocked();
         is_ready && self.reader.input.held_size() == 0 && self.reader.is_between_frames()
@@ -290,6 +292,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     }
 
     /// The peer closed its side. An HTTP/2 client that does so does not wait for answers.
+    #[inline]
     pub const fn handle_end(&mut self) {
         self.lifecycle.end();
     }
@@ -378,26 +381,31 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     }
 
     /// Returns true if a fault of the peer ended it. The peer may not have read GOAWAY yet.
+    #[inline]
     pub fn has_failed(&self) -> bool {
         self.lifecycle.has_failed()
     }
 
     /// The limit that ended the connection, if the peer exceeded one.
+    #[inline]
     pub const fn exceeded(&self) -> Option<Http2Limit> {
         self.budgets.exceeded()
     }
 
     /// Takes the counts, which begin again at zero.
+    #[inline]
     pub fn take_counts(&mut self) -> Http2Counts {
         std::mem::take(&mut self.counts)
     }
 
     /// The last stream that the client opened; the connection's own before the first.
+    #[inline]
     pub const fn last_stream(&self) -> StreamId {
         self.streams.last()
     }
 
     /// Streams that are open, or that were reset while work for them continues.
+    #[inline]
     pub const fn stream_count(&self) -> usize {
         self.streams.len()
     }

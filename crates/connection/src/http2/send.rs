@@ -42,11 +42,13 @@ enum SendTurn {
 
 impl<B: BodyBuffer, T> Http2Connection<B, T> {
     /// The path of a call, without the query.
+    #[inline]
     pub fn path(&self, stream: StreamId) -> &[u8] {
         self.streams.get(stream).map_or(&[], |stream| &stream.path)
     }
 
     /// Returns the value of a call's field, if the settings keep the fields.
+    #[inline]
     pub fn field(&self, stream: StreamId, name: &str) -> Option<&[u8]> {
         self.streams.get(stream)?.fields.as_ref()?.get(name)
     }
@@ -60,27 +62,32 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     }
 
     /// Returns true if an error must end a call with its status, instead of in band.
+    #[inline]
     pub fn wants_status(&self, stream: StreamId) -> bool {
         self.streams.get(stream).is_some_and(|stream| stream.wants_status)
     }
 
     /// Returns the trailers that a call's client asks for.
+    #[inline]
     pub fn asked(&self, stream: StreamId) -> AskedTrailers {
         self.streams.get(stream).map_or_else(AskedTrailers::default, |stream| stream.asked)
     }
 
     /// Returns the trace context of a call's client.
+    #[inline]
     pub fn trace_context(&self, stream: StreamId) -> Option<TraceContext> {
         self.streams.get(stream)?.trace_context.as_deref().cloned()
     }
 
     /// Takes the sequence that a call's client names for balancers on the way (`sequence-id`); it
     /// is no longer kept.
+    #[inline]
     pub fn take_sequence_id(&mut self, stream: StreamId) -> Option<Box<[u8]>> {
         self.streams.get_mut(stream)?.sequence_id.take()
     }
 
     /// Returns the encoding of a call's compressed messages, by its head.
+    #[inline]
     pub fn message_coding(&self, stream: StreamId) -> ContentCoding {
         self.streams.get(stream).map_or(ContentCoding::Identity, |stream| stream.message_coding)
     }
@@ -95,6 +102,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     }
 
     /// The encoding that a call's client takes for answers.
+    #[inline]
     pub fn accepted_coding(&self, stream: StreamId) -> Option<Coding> {
         self.streams.get(stream)?.accepted_coding
     }
@@ -250,6 +258,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     }
 
     /// Returns true if the connection has nothing unsent of a stream.
+    #[inline]
     pub fn has_room(&self, id: StreamId) -> bool {
         self.streams.get(id).is_none_or(|stream| !stream.outgoing.is_pending())
     }
@@ -302,6 +311,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     }
 
     /// The same as one buffer that may be taken away, if all of it is ours.
+    #[inline]
     pub fn transmit_whole(&mut self) -> Option<&mut Vec<u8>> {
         self.sender.output.whole()
     }
@@ -316,6 +326,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     }
 
     /// Returns true if there is something to send now.
+    #[inline]
     pub fn has_output(&self) -> bool {
         self.sender.output.size() > 0
     }

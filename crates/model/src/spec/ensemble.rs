@@ -38,6 +38,7 @@ pub struct EnsembleStep {
 
 impl EnsembleStep {
     /// The model's name in its namespace.
+    #[inline]
     pub fn qualified_model(&self) -> String {
         qualified(&self.namespace, &self.model)
     }

@@ -305,6 +305,7 @@ impl InstanceGroup {
     }
 
     /// The number of instances, over all GPUs.
+    #[inline]
     pub fn instance_count(&self) -> u64 {
         u64::from(self.count).saturating_mul(self.gpus.len().max(1) as u64)
     }
@@ -336,16 +337,19 @@ impl TensorSpec {
 
     /// Returns true if the dims are `[1]`, which is also how a configuration writes a scalar of the
     /// model: `dims` cannot be empty. The engine's own shape decides.
+    #[inline]
     pub fn may_be_scalar(&self) -> bool {
         !self.is_reshaped() && !self.is_shape_tensor && self.dims.as_slice() == [1]
     }
 
     /// Maps a shape of a request to the model's; `None` if it does not fit `shape`.
+    #[inline]
     pub fn to_model(&self, shape: &[i64]) -> Option<Shape> {
         reshape(shape, &self.shape, &self.model_shape)
     }
 
     /// Maps a shape of the model to a response's; `None` if it does not fit `model_shape`.
+    #[inline]
     pub fn to_client(&self, shape: &[i64]) -> Option<Shape> {
         reshape(shape, &self.model_shape, &self.shape)
     }
@@ -371,6 +375,7 @@ fn reshape(shape: &[i64], from: &[i64], to: &[i64]) -> Option<Shape> {
 
 impl ModelSpec {
     /// Its name, in its namespace if it has one.
+    #[inline]
     pub fn qualified_name(&self) -> String {
         qualified(&self.namespace, &self.name)
     }
@@ -407,6 +412,7 @@ impl ModelSpec {
 
     /// Returns true if a user's Python code runs it: that code sees all of a request and may answer
     /// anything.
+    #[inline]
     pub fn is_python(&self) -> bool {
         self.python.is_some()
     }
@@ -414,6 +420,7 @@ impl ModelSpec {
     /// Returns true if it reads the parts of a request beside its tensors, and may leave outputs
     /// out of its answers: Python models, those of hosted backends, and ensembles, whose steps may
     /// be such. Other models do not get them, which costs nothing.
+    #[inline]
     pub fn takes_details(&self) -> bool {
         self.is_python() || self.library.is_some() || self.ensemble.is_some()
     }
@@ -426,21 +433,25 @@ impl ModelSpec {
     }
 
     /// The index of the input with this name.
+    #[inline]
     pub fn input_index(&self, name: &str) -> Option<usize> {
         self.inputs.iter().position(|input| input.name == name)
     }
 
     /// The index of the output with this name.
+    #[inline]
     pub fn output_index(&self, name: &str) -> Option<usize> {
         self.outputs.iter().position(|output| output.name == name)
     }
 
     /// Returns true if any instance is on a GPU.
+    #[inline]
     pub fn is_on_gpu(&self) -> bool {
         self.instance_groups.iter().any(|group| !group.gpus.is_empty())
     }
 
     /// Returns true if any instance is on the CPU.
+    #[inline]
     pub fn is_on_cpu(&self) -> bool {
         self.instance_groups.is_empty() || self.instance_groups.iter().any(|group| group.gpus.is_empty())
     }

@@ -24,6 +24,7 @@ pub const CAFFE2_MODULE: &str = "deuteron_caffe2.py";
 
 impl PythonModel {
     /// Whether its file is one of the server's own, and not on the disk.
+    #[inline]
     pub fn is_own(&self) -> bool {
         self.is_backend && [CAFFE2_MODULE, PYTORCH_MODULE].contains(&self.file.as_str())
     }

@@ -34,11 +34,13 @@ pub struct SequenceMark {
 
 impl CorrelationId {
     /// The id of a number; `None` for 0.
+    #[inline]
     pub fn from_number(number: u64) -> Option<Self> {
         (number != 0).then_some(Self::Number(number))
     }
 
     /// The id of a string; `None` for the empty one.
+    #[inline]
     pub fn from_text(text: &str) -> Option<Self> {
         (!text.is_empty()).then(|| Self::Text(text.into()))
     }

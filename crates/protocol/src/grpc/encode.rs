@@ -78,6 +78,7 @@ pub fn encode_streamed(
 /// # Errors
 ///
 /// As [`encode`].
+#[inline]
 pub fn encode_end(spec: &ModelSpec, version: u64, id: &str) -> Result<FramedParts, Error> {
     let plan = ResponsePlan { id: id.to_owned(), ..ResponsePlan::default() };
     write(spec, version, &plan, Vec::new(), (None, Some(true)))

@@ -200,11 +200,13 @@ impl<'a> InferMessage<'a> {
     }
 
     /// Number of `raw_input_contents`.
+    #[inline]
     pub fn raw_count(&self) -> usize {
         self.raw.len()
     }
 
     /// One of the `raw_input_contents`, as a view of the message.
+    #[inline]
     pub fn raw(&self, index: usize) -> Option<Bytes> {
         self.raw.get(index).map(|raw| self.bytes.slice_ref(raw))
     }
@@ -320,6 +322,7 @@ impl<'a> InferParameters<'a> {
     }
 
     /// The value of a key.
+    #[inline]
     pub fn get(&self, key: &str) -> Option<InferParameter<'a>> {
         self.entries.iter().rev().find(|(found, _)| *found == key).map(|(_, value)| *value)
     }

@@ -5,6 +5,7 @@ use base::metrics::{BatchFigures, DurationTotal, ModelStatistics, ResponseFigure
 use wire::proto::inference as proto;
 
 /// Converts the statistics of model versions to a response message.
+#[inline]
 pub fn response(all: Vec<ModelStatistics>) -> proto::ModelStatisticsResponse {
     proto::ModelStatisticsResponse { model_stats: all.into_iter().map(model).collect() }
 }

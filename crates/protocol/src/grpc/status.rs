@@ -6,6 +6,7 @@ use base::error::{Code, Error};
 use wire::grpc::{GatherError, encode_status_text};
 
 /// The values of `grpc-status` and of `grpc-message`, percent-encoded.
+#[inline]
 pub fn trailers(error: &Error) -> (u8, Cow<'_, str>) {
     (error.code().on_wire().1, encode_status_text(error.text()))
 }
@@ -28,6 +29,7 @@ pub fn gather_error(error: GatherError) -> Error {
 }
 
 /// The error for a stream that ends inside a message.
+#[inline]
 pub fn truncated() -> Error {
     Error::new(Code::Internal, "the stream ended within a message")
 }

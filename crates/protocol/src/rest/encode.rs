@@ -76,6 +76,7 @@ pub fn encode(
 }
 
 /// Bytes of the outputs that [`encode`] writes as JSON.
+#[inline]
 pub fn json_output_size(plan: &ResponsePlan, outputs: &[Tensor]) -> usize {
     let is_json = |output: &&OutputPlan| !output.is_binary && output.class_count == 0;
     let sent = plan.outputs.iter().filter(is_json).filter_map(|output| outputs.get(output.index));

@@ -280,6 +280,7 @@ fn write_output(output: &SentOutput<'_>, json: &mut Vec<u8>) -> Result<(), Error
 }
 
 /// The head of a stream of events, whose status its first response decides.
+#[inline]
 pub fn stream_reply(first: Option<&Error>) -> Reply {
     let mut reply = Reply { status: first.map_or(200, |error| error.code().on_wire().0), ..Reply::default() };
     reply.fields.push(("Content-Type", Bytes::from_static(b"text/event-stream; charset=utf-8")));
@@ -287,12 +288,14 @@ pub fn stream_reply(first: Option<&Error>) -> Reply {
 }
 
 /// A response as an event.
+#[inline]
 pub fn event(response: Result<Vec<u8>, Error>) -> Bytes {
     let json = response.unwrap_or_else(|error| error_json(&error));
     Bytes::from([&b"data: "[..], &json, b"\n\n"].concat())
 }
 
 /// The only response as a reply.
+#[inline]
 pub fn single_reply(response: Vec<u8>) -> Reply {
     Reply::new(200, JSON, response)
 }
@@ -307,6 +310,7 @@ pub fn not_one() -> Error {
 }
 
 /// Refuses a body that is compressed.
+#[inline]
 pub fn coded() -> Error {
     Error::invalid("Unsupported content-encoding, only 'identity' is supported.")
 }

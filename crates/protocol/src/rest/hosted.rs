@@ -69,6 +69,7 @@ pub fn list_reply<'a>(models: impl Iterator<Item = &'a HostedModel>) -> Reply {
 }
 
 /// The reply to `GET /models/M`.
+#[inline]
 pub fn model_reply(model: &HostedModel) -> Reply {
     let mut json = Vec::new();
     write_model(model, &mut json);
@@ -76,6 +77,7 @@ pub fn model_reply(model: &HostedModel) -> Reply {
 }
 
 /// The reply to a load or unload that succeeded.
+#[inline]
 pub fn done_reply() -> Reply {
     Reply::new(200, JSON, Bytes::new())
 }
@@ -89,12 +91,14 @@ fn write_model(model: &HostedModel, json: &mut Vec<u8>) {
 }
 
 /// The refusal of an operation on a model that the host has not loaded.
+#[inline]
 pub fn unknown(name: &str) -> Error {
     Error::not_found(format!("model '{name}' is not loaded"))
 }
 
 /// The failure of an invocation as the host is told: a lack of memory has its own code, upon which
 /// SageMaker unloads another model and tries again.
+#[inline]
 pub fn invocation_failure(error: Error) -> Error {
     let lacks_memory = error.code() == Code::Exhausted || LACKS_MEMORY.iter().any(|text| error.text().contains(text));
     if lacks_memory { Error::new(Code::OutOfMemory, error.text().to_owned()) } else { error }

@@ -272,6 +272,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     }
 
     /// The next request whose sequence has ended, for the caller to answer if it can claim it.
+    #[inline]
     pub fn poll_broken(&mut self, now: Instant) -> Option<BrokenRequest<T>> {
         self.handle_alarms(now);
         self.broken.pop_front()
@@ -279,6 +280,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
 
     /// Returns the time at which an idle instance must call [`Self::poll_batch`] again even if
     /// nothing arrives.
+    #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let asked = self.instances.iter().filter_map(|instance| instance.ask_at);
         asked.chain(self.poll_broken_timeout()).min()
@@ -286,22 +288,26 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
 
     /// Returns the time at which [`Self::poll_broken`] must be called again, whether or not an
     /// instance is idle.
+    #[inline]
     pub fn poll_broken_timeout(&self) -> Option<Instant> {
         if self.broken.is_empty() { self.alarms.first().map(|alarm| alarm.at) } else { Some(Instant::ZERO) }
     }
 
     /// An instance that should poll for a batch, because it has new work or its time to poll again has come. Each is
     /// named once for the same reason.
+    #[inline]
     pub fn poll_attention(&mut self, now: Instant) -> Option<usize> {
         self.instances.iter_mut().position(|instance| instance.take_attention(now))
     }
 
     /// Requests in memory.
+    #[inline]
     pub fn len(&self) -> usize {
         self.entry_count + self.broken.len()
     }
 
     /// Returns true if no request is in memory.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -312,11 +318,13 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     }
 
     /// Sequences that have a slot.
+    #[inline]
     pub fn active(&self) -> usize {
         self.runs.len() - self.backlog.len()
     }
 
     /// Sequences that wait for a slot.
+    #[inline]
     pub fn backlogged(&self) -> usize {
         self.backlog.len()
     }
@@ -328,6 +336,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     }
 
     /// Sequences that ended so far for a reason.
+    #[inline]
     pub fn ended(&self, end: SequenceEnd) -> u64 {
         self.ends.get(end as usize).copied().unwrap_or(0)
     }

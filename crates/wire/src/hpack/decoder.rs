@@ -63,6 +63,7 @@ impl Decoder {
     }
 
     /// Frees the buffer for literals, for an idle connection.
+    #[inline]
     pub fn shrink(&mut self) {
         self.literal = Vec::new();
         self.table.shrink();

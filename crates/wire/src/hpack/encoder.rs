@@ -43,11 +43,13 @@ impl Encoder {
     }
 
     /// Frees memory that no entry of the table needs.
+    #[inline]
     pub fn shrink(&mut self) {
         self.table.shrink();
     }
 
     /// Changes with the table: while it is the same, a block encoded earlier can be sent again.
+    #[inline]
     pub const fn generation(&self) -> u64 {
         self.table.generation()
     }

@@ -19,6 +19,7 @@ pub struct HeaderField<'a> {
 
 impl<'a> HeaderField<'a> {
     /// Classifies a name and checks the bytes of name and value.
+    #[inline]
     pub fn new(name_text: &'a [u8], value: &'a [u8]) -> Self {
         let name = FieldName::from_text(name_text);
         let is_valid = (name != FieldName::Other || is_name(name_text)) && is_value(value);
@@ -26,6 +27,7 @@ impl<'a> HeaderField<'a> {
     }
 
     /// Bytes that it counts against the limit on a field section (RFC 9113 §6.5.2).
+    #[inline]
     pub const fn size(&self) -> usize {
         self.name_text.len() + self.value.len() + FIELD_OVERHEAD
     }
@@ -119,6 +121,7 @@ impl FieldName {
     }
 
     /// Returns true if it is a pseudo-header field (RFC 9113 §8.3).
+    #[inline]
     pub const fn is_pseudo(self) -> bool {
         matches!(self, Self::Authority | Self::Method | Self::Path | Self::Scheme | Self::UnknownPseudo)
     }

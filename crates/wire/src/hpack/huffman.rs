@@ -130,6 +130,7 @@ pub fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
 }
 
 /// Size of a text in the code, in bytes.
+#[inline]
 pub fn encoded_size(text: &[u8]) -> usize {
     text.iter().map(|byte| usize::from(code(*byte).1)).sum::<usize>().div_ceil(8)
 }

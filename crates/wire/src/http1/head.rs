@@ -97,6 +97,7 @@ pub fn decode(section: &[u8], line_count: usize, aligned_after: Option<&str>) ->
 /// # Errors
 ///
 /// An [`HttpRefusal`] if they are malformed.
+#[inline]
 pub fn check_trailers(section: &[u8]) -> Result<(), HttpRefusal> {
     let mut space = [httparse::EMPTY_HEADER; HEAD_FIELDS_MAX];
     parse(section, &mut space).map(drop)

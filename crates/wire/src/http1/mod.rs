@@ -32,6 +32,7 @@ impl HttpRefusal {
     }
 
     /// A malformed request (400).
+    #[inline]
     pub const fn malformed(text: &'static str) -> Self {
         Self { status: 400, text: Cow::Borrowed(text), is_of_memory: false }
     }
@@ -48,6 +49,7 @@ impl HttpRefusal {
     }
 
     /// There is no memory for the body: not now (503), or never (413).
+    #[inline]
     pub fn memory(text: String, is_passing: bool) -> Self {
         Self { is_of_memory: true, ..Self::new(if is_passing { 503 } else { 413 }, text) }
     }
@@ -92,6 +94,7 @@ impl fmt::Display for HttpRefusal {
 impl std::error::Error for HttpRefusal {}
 
 /// Returns true if a byte may be part of a token: a method, a field name (RFC 9110 §5.6.2).
+#[inline]
 pub const fn is_token_byte(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z')
         || matches!(byte, b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`')

@@ -71,6 +71,7 @@ const HEAD_SIZE_USUAL: usize = 256;
 
 /// Returns true if a reply with this status has a body and a `Content-Length` (RFC 9110 §6.4.1,
 /// §8.6).
+#[inline]
 pub const fn has_length(status: u16) -> bool {
     !matches!(status, 100..=199 | 204 | 304)
 }

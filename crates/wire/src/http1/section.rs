@@ -27,6 +27,7 @@ impl SectionScan {
     }
 
     /// Scans the trailers after the last chunk, with the bounds of a head.
+    #[inline]
     pub const fn trailers(size_max: usize) -> Self {
         Self { line_count_max: HEAD_FIELDS_MAX, ..Self::head(size_max) }
     }

@@ -55,6 +55,7 @@ impl ErrorCode {
     ];
 
     /// The code with a number; an unknown number counts as an internal error (§7).
+    #[inline]
     pub fn from_number(number: u32) -> Self {
         let index = usize::try_from(number).unwrap_or(usize::MAX);
         Self::ALL.get(index).copied().unwrap_or(Self::InternalError)

@@ -171,6 +171,7 @@ impl FrameHead {
     }
 
     /// Size in bytes of the payload's field for the padding length: 1 if the frame is padded.
+    #[inline]
     pub const fn padding_field_size(&self) -> usize {
         if self.has(PADDED) { 1 } else { 0 }
     }
@@ -208,16 +209,19 @@ impl FrameHead {
 }
 
 /// The error for padding that is as long as the payload or longer (§6.1).
+#[inline]
 pub fn padding_fault() -> PeerFault {
     PeerFault::of_connection(ErrorCode::ProtocolError, "a frame's padding is larger than its payload")
 }
 
 /// The 32-bit number at the beginning of a payload, whose size was checked; 0 if it is shorter.
+#[inline]
 pub fn number(payload: &[u8]) -> u32 {
     payload.first_chunk::<4>().map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
 /// The increment of a WINDOW_UPDATE, without the reserved bit. The caller refuses 0 (§6.9).
+#[inline]
 pub fn window_increment(payload: &[u8]) -> u32 {
     number(payload) & WINDOW_SIZE_MAX
 }
@@ -231,17 +235,20 @@ pub fn encode_head(size: usize, kind: FrameKind, flags: u8, stream: StreamId, ou
 }
 
 /// Appends a whole frame.
+#[inline]
 pub fn encode(kind: FrameKind, flags: u8, stream: StreamId, payload: &[u8], out: &mut Vec<u8>) {
     encode_head(payload.len(), kind, flags, stream, out);
     out.extend_from_slice(payload);
 }
 
 /// Appends RST_STREAM (§6.4).
+#[inline]
 pub fn encode_reset(stream: StreamId, code: ErrorCode, out: &mut Vec<u8>) {
     encode(FrameKind::RstStream, 0, stream, &(code as u32).to_be_bytes(), out);
 }
 
 /// Appends WINDOW_UPDATE (§6.9).
+#[inline]
 pub fn encode_window_update(stream: StreamId, increment: u32, out: &mut Vec<u8>) {
     encode(FrameKind::WindowUpdate, 0, stream, &increment.to_be_bytes(), out);
 }

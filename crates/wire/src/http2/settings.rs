@@ -123,6 +123,7 @@ pub fn encode(entries: &[(u16, u32)], out: &mut Vec<u8>) {
 }
 
 /// Appends the acknowledgement of a SETTINGS frame (§6.5.3).
+#[inline]
 pub fn encode_acknowledgement(out: &mut Vec<u8>) {
     frame::encode_head(0, FrameKind::Settings, frame::ACK, StreamId::CONNECTION, out);
 }

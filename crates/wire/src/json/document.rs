@@ -72,6 +72,7 @@ impl<'a> Document<'a> {
     /// # Errors
     ///
     /// A [`JsonError`] with the first fault, which may be in an array that was kept as text before it.
+    #[inline]
     pub fn parse(text: &'a [u8], raw_names: &[&str]) -> Result<Self, JsonError> {
         Self::parse_some(text, raw_names, usize::MAX)
     }
@@ -108,6 +109,7 @@ impl<'a> Document<'a> {
     }
 
     /// Returns true if some array is [full](JsonValue::is_full).
+    #[inline]
     pub fn has_full_array(&self) -> bool {
         !self.full_arrays.is_empty()
     }
@@ -119,6 +121,7 @@ impl<'a> Document<'a> {
     }
 
     /// Number of arrays kept as text.
+    #[inline]
     pub fn raw_count(&self) -> usize {
         self.nodes.iter().filter(|node| matches!(node.kind, ValueKind::Raw(_))).count()
     }
@@ -138,16 +141,19 @@ impl<'a> Document<'a> {
 
 impl<'d, 'a> JsonValue<'d, 'a> {
     /// Its kind.
+    #[inline]
     pub fn kind(self) -> &'d ValueKind<'a> {
         self.node().map_or(&ValueKind::Null, |node| &node.kind)
     }
 
     /// The first member of an object with a name.
+    #[inline]
     pub fn get(self, name: &str) -> Option<Self> {
         self.members().find(|(have, _)| *have == name).map(|(_, value)| value)
     }
 
     /// The first member of an object with a name; a member that is `null` counts as absent.
+    #[inline]
     pub fn given(self, name: &str) -> Option<Self> {
         self.get(name).filter(|value| !matches!(value.kind(), ValueKind::Null))
     }
@@ -166,33 +172,39 @@ impl<'d, 'a> JsonValue<'d, 'a> {
 
     /// Returns true if it is an array with at least as many elements as [`Document::parse_some`]
     /// keeps of each.
+    #[inline]
     pub fn is_full(self) -> bool {
         self.document.full_arrays.contains(&self.index)
     }
 
     /// The text of a string.
+    #[inline]
     pub fn as_str(self) -> Option<&'d str> {
         if let ValueKind::String(text) = self.kind() { Some(text) } else { None }
     }
 
     /// The value of `true` or `false`.
+    #[inline]
     pub fn as_bool(self) -> Option<bool> {
         if let ValueKind::Bool(value) = self.kind() { Some(*value) } else { None }
     }
 
     /// The value of an integer from 0 to `u64::MAX`.
+    #[inline]
     pub fn as_u64(self) -> Option<u64> {
         let ValueKind::Integer(text) = self.kind() else { return None };
         if *text == b"-0" { Some(0) } else { std::str::from_utf8(text).ok()?.parse().ok() }
     }
 
     /// The value of an integer from `i64::MIN` to `i64::MAX`.
+    #[inline]
     pub fn as_i64(self) -> Option<i64> {
         let ValueKind::Integer(text) = self.kind() else { return None };
         std::str::from_utf8(text).ok()?.parse().ok()
     }
 
     /// The value of any number, as the nearest double.
+    #[inline]
     pub fn as_f64(self) -> Option<f64> {
         let (ValueKind::Integer(text) | ValueKind::Decimal(text)) = self.kind() else { return None };
         number::read_f64(&mut Cursor::new(text, 0)).ok()

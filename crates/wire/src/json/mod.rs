@@ -155,6 +155,7 @@ impl<'a> RawArray<'a> {
     /// # Errors
     ///
     /// The first fault, as a [`JsonError`] with its offset in the document.
+    #[inline]
     pub fn validate(&self) -> Result<(), JsonError> {
         document::validate(self.text, self.offset, self.depth)
     }

@@ -6,6 +6,7 @@ use crate::json::cursor::find;
 use crate::json::shortest;
 
 /// Appends a comma, except before the first item.
+#[inline]
 pub fn comma(index: usize, out: &mut Vec<u8>) {
     if index > 0 {
         out.push(b',');
@@ -49,6 +50,7 @@ pub fn integer(value: impl itoa::Integer, out: &mut Vec<u8>) {
 }
 
 /// Appends a boolean.
+#[inline]
 pub fn boolean(value: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if value { b"true" } else { b"false" });
 }
