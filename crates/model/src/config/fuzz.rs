@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::parse::text::TextError;
+use crate::platform::PYTHON_FILENAME;
 
 /// Properties for the fuzz targets `config`, `config_json` and `config_toml`: any bytes are a configuration or are
 /// refused at a position inside the text; a configuration written in each notation reads back the same; and the

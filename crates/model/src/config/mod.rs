@@ -39,7 +39,7 @@ use crate::labels::Labels;
 use crate::onnx::OnnxSignature;
 use crate::parse::text::{ConfigText, Notation};
 use crate::parse::{json, supported};
-use crate::platform::{ONNX_BACKEND, PYTHON_FILENAME};
+use crate::platform::ONNX_BACKEND;
 use crate::signature::ModelSignature;
 use crate::spec::{
     Accelerator, Batching, InstanceGroup, InstanceKind, ModelSpec, Optimization, QueueRules, RateRules, ResourceRules,
