@@ -52,6 +52,7 @@ fn ask(edges: &str) -> Result<Packages, Box<dyn Error>> {
     let features: Vec<_> = features.filter(|name| name != "default").collect();
     let output = Command::new(env::var("CARGO")?)
         .args(["tree", "--locked", "--offline", "--prefix=none", "--format={p}|{l}|", "--edges", edges])
+        .args(["--package", env!("CARGO_PKG_NAME")])
         .args(["--target", &env::var("TARGET")?, "--features", &features.join(",")])
         .current_dir(env::var("CARGO_MANIFEST_DIR")?)
         .output()?;
@@ -81,7 +82,7 @@ fn json(all: &Packages, linked: &BTreeSet<&Package>) -> String {
         let (name, version) = (&package.name, &package.version);
         let source = if details.is_local { "local" } else { "crates.io" };
         let kind = if linked.contains(package) { "" } else { r#","kind":"build""# };
-        let root = if details.is_local { r#","root":true"# } else { "" };
+        let root = if name == env!("CARGO_PKG_NAME") { r#","root":true"# } else { "" };
         format!(r#"{{"name":"{name}","version":"{version}","source":"{source}"{kind}{root}}}"#)
     });
     format!(r#"{{"packages":[{}]}}"#, packages.collect::<Vec<_>>().join(","))

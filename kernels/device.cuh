@@ -48,7 +48,7 @@ struct Lanes {
     }
 };
 
-// Meaning of an element's bits; `FloatFormat` in src/backend/kernel/pointwise.rs.
+// Meaning of an element's bits; `FloatFormat` in crates/backend/src/kernel/pointwise.rs.
 enum Format : u32 { FP16 = 4, BF16 = 5, FP32 = 6 };
 
 __device__ inline float float_of_bits(u32 bits) { return __uint_as_float(bits); }

@@ -1,6 +1,6 @@
 // Operations of a dense network other than matrix products: activations, bias and other operands that are repeated
 // along an axis, softmax. FP32, FP16 and BF16, computed in FP32. The launches are planned, and the numbers of
-// operations given, in src/backend/kernel/pointwise.rs.
+// operations given, in crates/backend/src/kernel/pointwise.rs.
 
 #include "device.cuh"
 

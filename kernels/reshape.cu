@@ -1,6 +1,6 @@
 // Rows of requests that lie on the device into one batch and back, and boxes of elements within the rows of a batch.
 // Each part (the tensor of a request, as a rule) has its line of blocks; a table in device memory says which part
-// belongs where. The tables and the parameters are written by src/backend/kernel/reshape.rs.
+// belongs where. The tables and the parameters are written by crates/backend/src/kernel/reshape.rs.
 
 #include "device.cuh"
 

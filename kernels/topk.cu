@@ -6,7 +6,7 @@
 // candidates become too many they are sorted, the best `count` stay, and the last of those is the new bound. So any
 // input comes out right, and usual ones cost one reading. docs/decisions/0009-top-k-on-the-gpu.md has more.
 //
-// The launches are planned, and every parameter is named, in src/backend/kernel/topk.rs.
+// The launches are planned, and every parameter is named, in crates/backend/src/kernel/topk.rs.
 
 #include "device.cuh"
 

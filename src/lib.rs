@@ -3,29 +3,22 @@
 //! `docs/architecture.md` describes the path of a request, the threads, and the layers with the
 //! imports that each may have.
 
-pub mod backend;
-pub mod budget;
+pub use backend;
+pub use base::{budget, crash, error, limits, metrics, policy, pressure, tensor, time};
+pub use connection;
+pub use flags;
+pub use model;
+pub use protocol;
+pub use scheduler;
+pub use settings;
+pub use trace;
+pub use wire;
+
 pub mod cli;
-pub mod connection;
 pub mod control;
-pub mod crash;
-pub mod error;
-pub mod flags;
-pub mod limits;
 pub mod loadgen;
 pub mod log;
-pub mod metrics;
-pub mod model;
-pub mod policy;
-pub mod pressure;
-pub mod protocol;
 pub mod queue;
 pub mod runtime;
-pub mod scheduler;
 pub mod server;
-pub mod settings;
 pub mod shard;
-pub mod tensor;
-pub mod time;
-pub mod trace;
-pub mod wire;

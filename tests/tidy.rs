@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::source::{collect, sources};
+use crate::source::{collect, folders, sources};
 
 /// Allowed imports of each room of the crate, itself always included. Complete: a new folder needs a row.
 const LAYERS: &[(&str, &[&str])] = &[
@@ -36,7 +36,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("metrics", &["error", "limits", "pressure", "time"]),
     ("policy", &["limits"]),
     // 1 formats and the catalogue
-    ("wire", &["limits"]),
+    ("wire", &["limits", "tensor"]),
     ("model", &["error", "limits", "tensor", "wire"]),
     // Records of requests.
     ("trace", &["error", "limits", "model", "tensor", "time", "wire"]),
@@ -44,7 +44,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("connection", &["budget", "limits", "policy", "time", "wire"]),
     ("protocol", &["budget", "error", "limits", "metrics", "model", "policy", "tensor", "time", "trace", "wire"]),
     ("scheduler", &["limits", "policy", "time"]),
-    ("backend", &["crash", "error", "limits", "model", "tensor", "time", "trace"]),
+    ("backend", &["crash", "error", "limits", "metrics", "model", "tensor", "time", "trace"]),
     // Settings of the server and of the load generator.
     ("flags", &["wire"]),
     ("settings", &["flags", "limits", "policy"]),
@@ -131,7 +131,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("main", &["cli", "loadgen", "log", "runtime", "server"]),
-    ("lib", &[]),
+    ("lib", &["budget", "crash", "error", "limits", "metrics", "policy", "pressure", "tensor", "time"]),
 ];
 
 /// Words that only some parts may use.
@@ -163,45 +163,45 @@ const STORE_FILES: &[&str] = &[
 /// The files outside `control` that read a model's file, or ask for its size, or run it: Python models need an
 /// interpreter, which is searched or unpacked, and processes, which are in `/proc`.
 const FILE_READERS: &[&str] = &[
-    "src/backend/onnxruntime/mod.rs",
-    "src/backend/onnxruntime/weights.rs",
-    "src/backend/openvino/mod.rs",
-    "src/backend/private_directory.rs",
-    "src/backend/python/archive.rs",
-    "src/backend/python/environment.rs",
-    "src/backend/python/process.rs",
-    "src/backend/python/spawn.rs",
-    "src/backend/python/unpack.rs",
-    "src/backend/pytorch/mod.rs",
-    "src/backend/rten/mod.rs",
-    "src/backend/tensorflow/mod.rs",
-    "src/backend/trees/mod.rs",
-    "src/backend/triton/library.rs",
+    "crates/backend/src/onnxruntime/mod.rs",
+    "crates/backend/src/onnxruntime/weights.rs",
+    "crates/backend/src/openvino/mod.rs",
+    "crates/backend/src/private_directory.rs",
+    "crates/backend/src/python/archive.rs",
+    "crates/backend/src/python/environment.rs",
+    "crates/backend/src/python/process.rs",
+    "crates/backend/src/python/spawn.rs",
+    "crates/backend/src/python/unpack.rs",
+    "crates/backend/src/pytorch/mod.rs",
+    "crates/backend/src/rten/mod.rs",
+    "crates/backend/src/tensorflow/mod.rs",
+    "crates/backend/src/trees/mod.rs",
+    "crates/backend/src/triton/library.rs",
 ];
 
 /// The files that may hold `unsafe`, each for a reason that stands beside it.
 const UNSAFE_FILES: &[&str] = &[
-    "src/backend/c_library.rs",
-    "src/backend/gpu/blas.rs",
-    "src/backend/gpu/cuda.rs",
-    "src/backend/gpu/driver.rs",
-    "src/backend/gpu/fake.rs",
-    "src/backend/gpu/memory.rs",
-    "src/backend/gpu/nvml.rs",
-    "src/backend/gpu/slot.rs",
-    "src/backend/onnxruntime/program.rs",
-    "src/backend/onnxruntime/strings.rs",
-    "src/backend/openvino/library.rs",
-    "src/backend/python/spawn.rs",
-    "src/backend/python/region.rs",
-    "src/backend/pytorch/library.rs",
-    "src/backend/tensorflow/library.rs",
-    "src/backend/triton/callback.rs",
-    "src/backend/triton/library.rs",
-    "src/backend/triton/memory.rs",
-    "src/backend/triton/object.rs",
+    "crates/backend/src/c_library.rs",
+    "crates/backend/src/gpu/blas.rs",
+    "crates/backend/src/gpu/cuda.rs",
+    "crates/backend/src/gpu/driver.rs",
+    "crates/backend/src/gpu/fake.rs",
+    "crates/backend/src/gpu/memory.rs",
+    "crates/backend/src/gpu/nvml.rs",
+    "crates/backend/src/gpu/slot.rs",
+    "crates/backend/src/onnxruntime/program.rs",
+    "crates/backend/src/onnxruntime/strings.rs",
+    "crates/backend/src/openvino/library.rs",
+    "crates/backend/src/python/spawn.rs",
+    "crates/backend/src/python/region.rs",
+    "crates/backend/src/pytorch/library.rs",
+    "crates/backend/src/tensorflow/library.rs",
+    "crates/backend/src/triton/callback.rs",
+    "crates/backend/src/triton/library.rs",
+    "crates/backend/src/triton/memory.rs",
+    "crates/backend/src/triton/object.rs",
     "src/control/process_memory.rs",
-    "src/crash/signal.rs",
+    "crates/base/src/crash/signal.rs",
     "src/main.rs",
     "src/runtime/socket.rs",
     "src/runtime/ring/buffers.rs",
@@ -213,7 +213,7 @@ const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Functions that only list the fields of a struct, one a line, and grow with it.
-const FUNCTIONS_OF_FIELDS: &[(&str, &str)] = &[("src/settings/values.rs", "default")];
+const FUNCTIONS_OF_FIELDS: &[(&str, &str)] = &[("crates/settings/src/values.rs", "default")];
 
 /// The parts of the crate that code names: `crate::wire::…` and `use crate::{error, wire}`.
 fn imports(code: &str) -> Vec<String> {
@@ -270,15 +270,15 @@ const OWNED_BY_THREADS: &[(&[&str], &[&str])] = &[
 
 /// Exceptions to it, each with its reason.
 const OWNED_OTHERWISE: &[(&str, &str)] = &[
-    ("src/budget.rs", "a request holds a part of the budget of its shard"),
-    ("src/connection/http1/mod.rs", "hands the budget of its shard on"),
-    ("src/connection/http2/mod.rs", "hands the budget of its shard on"),
-    ("src/connection/http2/stream.rs", "a count that only tests have"),
+    ("crates/base/src/budget.rs", "a request holds a part of the budget of its shard"),
+    ("crates/connection/src/http1/mod.rs", "hands the budget of its shard on"),
+    ("crates/connection/src/http2/mod.rs", "hands the budget of its shard on"),
+    ("crates/connection/src/http2/stream.rs", "a count that only tests have"),
     ("src/control/threads.rs", "a signal that one thread sends once: it is moved there, never shared"),
     ("src/log/thread.rs", "the last lines: the log's thread may wait for who copies them, and shards only try it"),
     ("src/queue/sync/checked.rs", "the fault that a run of the model check plants"),
-    ("src/backend/mod.rs", "whom a thread has answered within a batch, to wake each once"),
-    ("src/backend/gpu/cuda.rs", "which context is current is a thread's own"),
+    ("crates/backend/src/lib.rs", "whom a thread has answered within a batch, to wake each once"),
+    ("crates/backend/src/gpu/cuda.rs", "which context is current is a thread's own"),
 ];
 
 #[test]
@@ -546,7 +546,7 @@ fn every_limit_says_why_and_is_used() {
 fn every_fuzz_target_is_replayed_by_a_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
-    collect(&root.join("src"), &mut files);
+    folders().iter().for_each(|folder| collect(folder, &mut files));
     collect(&root.join("tests"), &mut files);
     files.retain(|file| !file.ends_with("tests/tidy.rs"));
     let all: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();

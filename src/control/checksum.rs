@@ -218,7 +218,7 @@ mod tests {
             let directory = ModelDirectory::from_entry(&source.repository.list_model("m")).unwrap();
             let verified = VerifiedFiles::verify(&source, &directory, &[sum("1/file", HELLO)]).unwrap();
             let model = verified.guard(&source, Box::new(Nothing)).unwrap();
-            let instance = || crate::backend::threads::enter(1, |threads| model.new_instance(threads).map(drop));
+            let instance = || backend::threads::enter(1, |threads| model.new_instance(threads).map(drop));
             assert_eq!((verified.check(&source.repository), instance()), (Ok(()), Ok(())), "{what}");
             act(&file);
             let text = "'1/file' was changed since its checksum was verified; load it again";

@@ -727,7 +727,7 @@ mod tests {
 
     use super::*;
     use crate::backend::gpu::fake::Fake;
-    use crate::backend::onnx_builder::{FLOAT, Onnx};
+    use crate::model::onnx_builder::{FLOAT, Onnx};
     use crate::settings::OnnxruntimeConfig;
 
     #[test]

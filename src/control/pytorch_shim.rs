@@ -372,6 +372,8 @@ fn first_error(mut notes: &File) -> String {
 }
 
 #[cfg(test)]
+mod engine_tests;
+#[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -66,7 +66,7 @@ mod tests {
         let uploaded_files = UploadedFiles::new(&load).unwrap();
         let other = UploadedFiles::new(&load).unwrap();
         assert_ne!(uploaded_files._directory.path(), other._directory.path());
-        let settings = crate::settings::Settings::default();
+        let settings = settings::Settings::default();
         let model = uploaded_files.source().find("m", &settings).unwrap().unwrap();
         assert_eq!((model.versions, model.files), (vec![3, 1], vec!["model.onnx".to_owned(), "weights".to_owned()]));
         assert_eq!(uploaded_files.source().repository.read("m/1/weights/a", 1).unwrap(), b"x");

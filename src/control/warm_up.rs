@@ -486,7 +486,7 @@ mod tests {
             let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
             let spec = draft.complete(None, &BTreeMap::new(), CompletionRules::default())?;
             let sequence = spec.sequence.clone().unwrap();
-            let start_inputs = crate::backend::stateful::begun_inputs(&sequence, true);
+            let start_inputs = backend::stateful::begun_inputs(&sequence, true);
             let sink = Arc::new(SegQueue::new());
             let model = Box::new(Keeping(Arc::clone(&sink)));
             let model = with_warm_up(model, &sequence.engine, &start_inputs, |_, _| Ok(Vec::new()))?;

@@ -209,7 +209,7 @@ impl Shard {
 
     /// The model versions of the steps, in the order of the steps.
     fn step_models(&self, ensemble: &Ensemble) -> Result<Vec<Rc<LocalModel>>, Error> {
-        let find = |step: &crate::model::spec::ensemble::EnsembleStep| {
+        let find = |step: &model::spec::ensemble::EnsembleStep| {
             let version = step.version.map(|version| u64::try_from(version).unwrap_or_default());
             self.models.find_in(&step.namespace, &step.model, version)
         };

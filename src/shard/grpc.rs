@@ -174,7 +174,7 @@ pub fn refuse(link: &Http2Link, stream: StreamId, fault: CallFault) {
 fn fault_error(fault: CallFault) -> Error {
     match fault {
         CallFault::Deadline => Error::new(Code::DeadlineExceeded, "Deadline Exceeded"),
-        CallFault::Gather(error) => error.into(),
+        CallFault::Gather(error) => status::gather_error(error),
         CallFault::Late => Error::new(Code::DeadlineExceeded, "the request did not arrive in time"),
         CallFault::Memory(shortage) => shortage.into(),
         CallFault::Missing => Error::internal("a unary call has one message, and none came"),

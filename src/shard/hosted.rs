@@ -72,7 +72,7 @@ fn check_controlled(shard: &Shard) -> Result<(), Error> {
 
 fn served_name(shard: &Shard, name: &str) -> Result<String, Error> {
     let overview = shard.models.overview();
-    let is_it = |model: &&crate::model::repository::index::ModelOverview| {
+    let is_it = |model: &&model::repository::index::ModelOverview| {
         model.hosted.as_ref().is_some_and(|hosted| hosted.name == name)
     };
     overview.models.iter().find(is_it).map(|model| model.name.clone()).ok_or_else(|| hosted::unknown(name))

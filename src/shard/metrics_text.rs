@@ -54,7 +54,7 @@ async fn text(shard: &Shard) -> String {
         let clients = keys.clients().map(|client| (client.name(), client.all_cells()));
         metrics::encode_keys(&mut text, clients, &shard.server_context.keys.reloads);
     }
-    metrics::encode_build(&mut text);
+    metrics::encode_build(env!("DEUTERON_COMMIT_HASH"), &mut text);
     let connections_max = shard.server_context.connection_limits.connections_max;
     metrics::encode_connections_max(&mut text, connections_max.saturating_mul(shards.len()));
     metrics::encode_model_cache(&mut text, &sources.model_cache, &shards);

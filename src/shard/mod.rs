@@ -3,7 +3,6 @@
 //! which have no sockets and no clock, decide the meaning of bytes and the order of requests.
 
 pub mod access;
-pub mod body_buffer;
 mod call_chain;
 pub mod compression;
 pub mod connection_spread;

@@ -373,7 +373,7 @@ mod tests {
         let (models, _) = models();
         let of = |namespace: &str, version| {
             let plain = served("m", version);
-            let spec = crate::model::ModelSpec { namespace: namespace.to_owned(), ..(*plain.spec).clone() };
+            let spec = model::ModelSpec { namespace: namespace.to_owned(), ..(*plain.spec).clone() };
             Arc::new(ServedModel::new(Arc::new(spec), version, Arc::new(Nothing), Placement::Inline, 1))
         };
         let overview = |states: &[(&str, VersionState)]| {

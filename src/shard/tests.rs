@@ -245,7 +245,7 @@ fn a_grpc_response_has_the_parameters_and_a_called_model_its_callers() {
     let sent = chain.clone();
     let response = on_shard(models, move |shard| async move {
         let value = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
-        let input = crate::wire::proto::inference::model_infer_request::InferInputTensor {
+        let input = wire::proto::inference::model_infer_request::InferInputTensor {
             name: "x".to_owned(),
             datatype: "INT32".to_owned(),
             shape: vec![1],
@@ -320,13 +320,8 @@ fn the_details_of_a_queued_request_wait_with_it_and_come_with_what_its_client_as
 #[test]
 fn the_steps_of_an_ensemble_are_told_what_its_request_says_and_their_parameters_end_there() {
     let told = Told::default();
-    let ensemble = ServedModel::new(
-        ensemble_spec(),
-        1,
-        Arc::new(crate::backend::EnsembleModel),
-        Placement::Ensemble(Arc::from([])),
-        1,
-    );
+    let ensemble =
+        ServedModel::new(ensemble_spec(), 1, Arc::new(backend::EnsembleModel), Placement::Ensemble(Arc::from([])), 1);
     let models = vec![inline(teller_spec("python", ""), &told), (ensemble, None)];
     let reply = on_shard(models, |shard| async move { post(&shard, "e", &full()).await });
     let a = r#"{"name":"a","datatype":"INT32","shape":[1],"data":[7]}"#;

@@ -27,7 +27,7 @@ TESTS = os.path.join(ROOT, "tests", "deploy")
 
 # Families that this server does not show, each with the file that has its name and the reason.
 NOT_SHOWN = {
-    "deuteron_gpu_restarts_total": ("src/metrics/gpus.rs", "only a server with instances on GPUs has it"),
+    "deuteron_gpu_restarts_total": ("crates/base/src/metrics/gpus.rs", "only a server with instances on GPUs has it"),
 }
 # Prometheus makes these itself.
 OF_PROMETHEUS = {"up"}

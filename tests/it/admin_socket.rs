@@ -145,7 +145,7 @@ fn what_changes_the_server_is_closed_on_every_port_and_open_on_the_socket() {
 fn the_socket_loads_traces_logs_and_registers_by_every_way_of_the_sockets() {
     let folder = Folder::new("admin");
     let keys = folder.path().join("keys.toml");
-    let digest = deuteron::protocol::keys::KeyDigest::of_key(b"k").hex();
+    let digest = protocol::keys::KeyDigest::of_key(b"k").hex();
     fs::write(&keys, format!("[[key]]\nname='a'\nsha256='{digest}'\nclasses=['admin']\n")).unwrap();
     let keys = format!("--api-keys-file={}", keys.display());
     for io in ["auto", "epoll", "glommio"] {

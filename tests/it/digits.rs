@@ -95,7 +95,7 @@ fn grpc_request(scans: &[Scan], classes: i64) -> Vec<u8> {
 /// The raw contents of the one output, over gRPC.
 fn by_grpc(client: &crate::support::grpc::Client, scans: &[Scan], classes: i64) -> Vec<u8> {
     let answer = client.call("/inference.GRPCInferenceService/ModelInfer", &grpc_request(scans, classes)).unwrap();
-    let answer = deuteron::wire::proto::inference::ModelInferResponse::decode(&answer[..]).unwrap();
+    let answer = wire::proto::inference::ModelInferResponse::decode(&answer[..]).unwrap();
     assert_eq!(answer.raw_output_contents.len(), 1);
     answer.raw_output_contents[0].to_vec()
 }

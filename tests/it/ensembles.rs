@@ -207,7 +207,7 @@ fn steps_run_in_the_order_of_their_tensors_and_answers_have_what_was_asked_for()
     let request = request.message(6, Message::new().bytes(1, "m")).bytes(7, raw(100)).bytes(7, raw(0));
     let client = crate::support::grpc::Client::new(server.grpc());
     let answer = client.call("/inference.GRPCInferenceService/ModelInfer", &request.into_bytes()).unwrap();
-    let answer = deuteron::wire::proto::inference::ModelInferResponse::decode(&answer[..]).unwrap();
+    let answer = wire::proto::inference::ModelInferResponse::decode(&answer[..]).unwrap();
     assert_eq!(answer.raw_output_contents, [twice]);
     assert_eq!(in_flight(&server), 0);
 }

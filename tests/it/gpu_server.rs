@@ -18,7 +18,7 @@ use deuteron::backend::Onnxruntime;
 fn the_example_gives_on_a_gpu_what_it_gives_on_the_cpu_or_is_refused_with_the_reason() {
     let groups = [("gpu", "instance_group { kind: KIND_GPU count: 2 }\n")];
     let folder = models(&groups);
-    if let Err(why) = deuteron::backend::gpu::cuda::find() {
+    if let Err(why) = backend::gpu::cuda::find() {
         let output = Command::new(env!("CARGO_BIN_EXE_deuteron"))
             .args(["serve", folder.path().to_str().unwrap(), "--http-port=0", "--grpc-port=0", "--metrics-port=0"])
             .output()
@@ -44,7 +44,7 @@ fn a_group_that_does_not_say_where_it_is_serves_wherever_it_can() {
     ["auto", "said"].iter().for_each(|model| check_alike(&server, model));
     let config = String::from_utf8(http::get(server.http(), "/v2/models/said/config").unwrap().body).unwrap();
     let log = server.log();
-    match deuteron::backend::gpu::cuda::find() {
+    match backend::gpu::cuda::find() {
         Ok(_) => assert!(config.contains("KIND_GPU") && log.contains("with the GPU's plan"), "{config}\n{log}"),
         Err(why) => {
             assert!(config.contains("KIND_CPU"), "{config}");
@@ -100,7 +100,7 @@ fn models_that_the_plan_lacks_run_on_onnx_runtime_s_cuda_provider_where_it_is_na
     let Some(library) = std::env::var_os("ORT_DYLIB_PATH") else {
         return skip("ORT_DYLIB_PATH names no library of ONNX Runtime");
     };
-    if let Err(why) = deuteron::backend::gpu::cuda::find() {
+    if let Err(why) = backend::gpu::cuda::find() {
         return skip(&format!("no GPU: {why}"));
     }
     let engine = Onnxruntime::open(Path::new(&library)).unwrap();

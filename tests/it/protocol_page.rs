@@ -38,10 +38,16 @@ fn document(server: &Server) -> Vec<u8> {
     http::get(server.http(), "/v2/docs/openapi.json").unwrap().body
 }
 
-/// The file of a module: of `tests/it`, or of `src` if its path begins so.
+/// The file of a module: of `tests/it`, or of a crate if its path begins with `src`.
 fn module_file(path: &str) -> PathBuf {
+    let (base, path) = match path.strip_prefix("src::").map(|path| path.split_once("::").unwrap_or((path, "lib"))) {
+        Some((package, path)) if root().join("crates").join(package).is_dir() => {
+            (root().join("crates").join(package).join("src"), path)
+        }
+        Some(_) => (root(), path),
+        None => (root().join("tests/it"), path),
+    };
     let relative = path.replace("::", "/");
-    let base = if path.starts_with("src::") { root() } else { root().join("tests/it") };
     let file = base.join(&relative).with_extension("rs");
     if file.exists() { file } else { base.join(relative).join("mod.rs") }
 }

@@ -347,7 +347,7 @@ fn a_gpu() {
 /// Keeps the table whole: a new engine needs a row.
 #[test]
 fn every_engine_has_a_row() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/backend");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/backend/src");
     let rows = [
         "gpu",
         "isolation",

@@ -2,7 +2,7 @@
 
 use super::protobuf::Message;
 
-#[path = "../../src/backend/onnx_builder.rs"]
+#[path = "../../crates/model/src/onnx_builder.rs"]
 pub mod builder;
 
 use builder::BOOL;

@@ -31,7 +31,10 @@ impl Environment {
     ///
     /// `None` if no interpreter can: the test is then skipped. In CI (`CI=true`) that is a failure.
     pub fn create(name: &str, requirements: &str, interpreters: &[&str]) -> Option<Self> {
-        let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join(requirements);
+        // A test beside its crate's source has a folder further down.
+        let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+        let mut lists = folders.map(|folder| folder.join(requirements));
+        let requirements = lists.find(|file| file.is_file()).expect("the list of packages is in the repository");
         let wanted = fs::read_to_string(&requirements).expect("the list of packages is in the repository");
         let environment = Self { path: target().join(format!("venv-{name}")) };
         let stamp = environment.path.join("requirements.txt");

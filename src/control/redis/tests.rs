@@ -23,7 +23,7 @@ fn model() -> Arc<ModelSpec> {
 fn look(parameter: i64) -> (CacheJob, OneShotReceiver<CacheFinding>) {
     let (reply, awaited) = one_shot(LookupLease);
     let mut parameters = Parameters::default();
-    parameters.set("number", crate::model::parameters::ParameterValue::Int64(parameter));
+    parameters.set("number", model::parameters::ParameterValue::Int64(parameter));
     let question = CacheQuestion { models: vec![model()], inputs: Vec::new(), parameters, outputs: Vec::new() };
     (CacheJob::Look(question, clock::now() + SOON, reply), awaited)
 }

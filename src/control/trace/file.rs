@@ -241,8 +241,8 @@ mod tests {
         let trace = Arc::new(ActiveTrace::root(setting, None));
         let events = smallvec![TraceEvent { name: "HTTP_RECV_START", at: Instant::ZERO }];
         let front = FrontSpan { context: None, events, ended: Instant::ZERO };
-        let spec = crate::model::config::ConfigDraft::new("m", Some(CONFIG), &[]).unwrap();
-        let rules = crate::model::config::CompletionRules::default();
+        let spec = model::config::ConfigDraft::new("m", Some(CONFIG), &[]).unwrap();
+        let rules = model::config::CompletionRules::default();
         let spec = spec.complete(None, &BTreeMap::new(), rules);
         let span = ModelSpan {
             spec: Arc::new(spec.unwrap()),

@@ -75,15 +75,6 @@ pub fn batch_sizes(rows_max: u32) -> usize {
     usize::try_from(rows_max).unwrap_or(BATCH_SIZES_MAX).clamp(1, BATCH_SIZES_MAX)
 }
 
-/// Workers count a batch, not shards: the clients of its requests may have left by then. This is for a batch of one request.
-impl ExecutionCounter for BatchCells {
-    fn handle_answer(&self, answer: &AnswerOfBatch<'_>) {
-        if answer.is_first && answer.has_outputs {
-            self.count_shared(answer.rows, answer.stamps);
-        }
-    }
-}
-
 /// Counts a batch of several requests, of which any may fail alone: by its first, or by another if
 /// the first failed.
 pub(super) struct BatchExecution {

@@ -711,7 +711,7 @@ fn a_shard_never_waits_for_the_lock_and_frees_memory_all_the_same() {
 }
 
 fn sequence_queue() -> (Arc<ModelQueue>, Vec<QueueProducer>) {
-    let strategy = crate::scheduler::sequence::SlotStrategy::Direct { queue_delay_max: Duration::ZERO, slots_least: 0 };
+    let strategy = scheduler::sequence::SlotStrategy::Direct { queue_delay_max: Duration::ZERO, slots_least: 0 };
     let (idle_max, is_iterative) = (Duration::from_secs(60), false);
     let policy = SequencePolicy { strategy, instances: 1, slots: 1, idle_max, is_iterative };
     let parkings = vec![Arc::new(Parking::new(String::new()))];

@@ -36,7 +36,7 @@ impl Device {
         let mut functions = Vec::new();
         for module in KernelModule::ALL {
             let loaded = context.load_module(module.ptx()).map_err(found)?;
-            for entry in deuteron::backend::kernel::entries().filter(|entry| entry.module == module) {
+            for entry in backend::kernel::entries().filter(|entry| entry.module == module) {
                 functions.push((entry.name, context.function(loaded, entry.name).map_err(found)?));
             }
         }

@@ -146,7 +146,7 @@ impl Batcher {
         self.inner.active()
     }
 
-    pub fn ended(&self, end: deuteron::scheduler::sequence::SequenceEnd) -> u64 {
+    pub fn ended(&self, end: scheduler::sequence::SequenceEnd) -> u64 {
         self.inner.ended(end)
     }
 }

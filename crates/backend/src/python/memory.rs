@@ -1,0 +1,280 @@
+//! The memory that one Python process and its instance share: the request regions, which the
+//! instance allocates from and writes, and the response regions, which the process allocates from
+//! and writes. Each side frees by slot: the process reports when no array refers to a request slot,
+//! the instance when the last view of a response slot is gone.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::python::allocator::RegionAllocator;
+use crate::python::message::{ClaimedFile, ClaimedTensor, MessageError, Span};
+use crate::python::region::{
+    HEAD_SIZE, ReleasedSlots, RequestRegion, ResponseRegion, SlotLease, TensorPolicy, take_tensor,
+};
+use base::error::{Code, Error};
+use base::tensor::Tensor;
+
+/// The request regions. New slots come from the newest; an older region goes with its last slot.
+pub struct RequestMemory {
+    limit: RegionLimit,
+    regions: Vec<NumberedRegion>,
+    slots: HashMap<u32, (u16, Range<u64>)>,
+    next_slot: u32,
+    next_region: u16,
+}
+
+/// The size limit of a region, and the names for the error of one that would be larger.
+#[derive(Clone, Copy, Debug)]
+pub struct RegionLimit {
+    /// The maximum bytes of one region.
+    pub size_max: u64,
+    /// The flag that sets it.
+    pub flag: &'static str,
+    /// The kind of process that shares it.
+    pub process: &'static str,
+}
+
+struct NumberedRegion {
+    index: u16,
+    region: RequestRegion,
+    allocator: RegionAllocator,
+    slots: usize,
+}
+
+/// A region that the process must be sent before it is named.
+pub struct NewRegion {
+    /// Its number.
+    pub index: u16,
+    /// Its size.
+    pub size: u64,
+    /// Its memory.
+    pub file: OwnedFd,
+}
+
+impl RequestMemory {
+    /// Request memory with one region.
+    ///
+    /// # Errors
+    /// If the system has no memory for it.
+    pub fn new(size: u64, limit: RegionLimit) -> Result<Self, Error> {
+        let mut memory = Self { limit, regions: Vec::new(), slots: HashMap::new(), next_slot: 1, next_region: 0 };
+        memory.add_region(size.min(limit.size_max))?;
+        Ok(memory)
+    }
+
+    /// The first region, for the start of the process.
+    pub fn first(&self) -> Option<&RequestRegion> {
+        self.regions.first().map(|region| &region.region)
+    }
+
+    /// A slot for `size` bytes; empty if `size` is 0. A region that is too full is replaced by a
+    /// larger one.
+    ///
+    /// # Errors
+    /// `Exhausted` if that would be larger than the limit; `Unavailable` if the system has no
+    /// memory.
+    pub fn allocate(&mut self, size: u64) -> Result<(Span, Option<NewRegion>), Error> {
+        if size == 0 {
+            return Ok((Span::default(), None));
+        }
+        if let Some(span) = self.allocate_newest(size) {
+            return Ok((span, None));
+        }
+        let newest = self.regions.last().map_or(0, |region| region.region.size() as u64);
+        let wanted = newest.saturating_mul(2).max(size.next_power_of_two()).min(self.limit.size_max);
+        if size > wanted || wanted <= newest {
+            return Err(self.too_large(size));
+        }
+        self.regions.retain(|region| region.slots > 0);
+        let new = self.add_region(wanted)?;
+        let span = self.allocate_newest(size).ok_or_else(|| self.too_large(size))?;
+        Ok((span, Some(new)))
+    }
+
+    fn too_large(&self, size: u64) -> Error {
+        let RegionLimit { size_max, flag, process } = self.limit;
+        Error::new(
+            Code::Exhausted,
+            format!(
+                "a batch of {size} bytes does not fit into the memory that the server shares with {process}, at most \
+                 {size_max} bytes ({flag})"
+            ),
+        )
+    }
+
+    fn allocate_newest(&mut self, size: u64) -> Option<Span> {
+        let newest = self.regions.last_mut()?;
+        let range = newest.allocator.allocate(size)?;
+        newest.slots += 1;
+        let (slot, region, offset) = (self.next_slot, newest.index, range.start);
+        self.slots.insert(slot, (region, range));
+        // A slot in use is never named twice: the numbers come round after four billion messages.
+        while self.slots.contains_key(&self.next_slot) || self.next_slot == 0 {
+            self.next_slot = self.next_slot.wrapping_add(1);
+        }
+        Some(Span { slot, region, offset, size })
+    }
+
+    fn add_region(&mut self, size: u64) -> Result<NewRegion, Error> {
+        let no_memory = |error: std::io::Error| {
+            let process = self.limit.process;
+            Error::unavailable(format!("cannot get {size} bytes to share with {process}: {error}"))
+        };
+        let region = RequestRegion::new(to_size(size)).map_err(no_memory)?;
+        let file = region.fd().try_clone_to_owned().map_err(no_memory)?;
+        let index = self.next_region;
+        self.next_region = self.next_region.wrapping_add(1);
+        let size = region.size() as u64;
+        let allocator = RegionAllocator::new(size);
+        self.regions.push(NumberedRegion { index, region, allocator, slots: 0 });
+        Ok(NewRegion { index, size, file })
+    }
+
+    /// Copies tensors into a slot, placed as the messages say.
+    pub fn write<'a>(&mut self, span: &Span, tensors: impl IntoIterator<Item = &'a Tensor>) {
+        if let Some(region) = self.regions.iter_mut().rev().find(|region| region.index == span.region) {
+            let written = region.region.write_parts(span, tensors.into_iter().map(|tensor| &*tensor.contents));
+            debug_assert!(written.is_ok(), "the slot was made for these tensors");
+        }
+    }
+
+    /// The process no longer needs a slot; false if there is no such slot, which a sound process
+    /// never reports.
+    pub fn free(&mut self, slot: u32) -> bool {
+        let Some((index, range)) = self.slots.remove(&slot) else { return false };
+        let is_newest = self.regions.last().is_some_and(|newest| newest.index == index);
+        if let Some(region) = self.regions.iter_mut().find(|region| region.index == index) {
+            region.allocator.free(range);
+            region.slots -= 1;
+            if region.slots == 0 && !is_newest {
+                self.regions.retain(|region| region.index != index);
+            }
+        }
+        true
+    }
+}
+
+/// The response regions.
+pub struct ResponseMemory {
+    regions: HashMap<u16, Arc<ResponseRegion>>,
+    newest: u16,
+    limit: RegionLimit,
+    released: Arc<ReleasedSlots>,
+}
+
+impl ResponseMemory {
+    /// Response memory with one region.
+    ///
+    /// # Errors
+    /// If the system has no memory for it.
+    pub fn new(size: u64, limit: RegionLimit) -> Result<Self, Error> {
+        let mut memory = Self { regions: HashMap::new(), newest: 0, limit, released: Arc::default() };
+        memory.insert(0, size.min(limit.size_max))?;
+        Ok(memory)
+    }
+
+    /// The first region, for the start of the process.
+    pub fn first(&self) -> Option<&Arc<ResponseRegion>> {
+        self.regions.get(&0)
+    }
+
+    /// A new region for messages of `size` bytes, larger than the newest.
+    ///
+    /// # Errors
+    /// `Exhausted` if it would be larger than the limit; `Unavailable` if the system has no memory.
+    pub fn grow(&mut self, size: u64) -> Result<NewRegion, Error> {
+        let newest = self.regions.get(&self.newest).map_or(0, |region| region.size() as u64);
+        // The first lines of the first region are the protocol's: room for them is left in each.
+        let wanted = size.saturating_add(HEAD_SIZE as u64).checked_next_power_of_two().unwrap_or(u64::MAX);
+        let RegionLimit { size_max, flag, .. } = self.limit;
+        let wanted = newest.saturating_mul(2).max(wanted).min(size_max);
+        if size > wanted || wanted <= newest {
+            return Err(Error::new(
+                Code::Exhausted,
+                format!("{size} bytes do not fit into the {size_max} bytes that {flag} allows"),
+            ));
+        }
+        let index = self.newest.wrapping_add(1);
+        let file = self.insert(index, wanted)?;
+        self.newest = index;
+        Ok(NewRegion { index, size: wanted, file })
+    }
+
+    fn insert(&mut self, index: u16, size: u64) -> Result<OwnedFd, Error> {
+        let no_memory = |error: std::io::Error| {
+            let process = self.limit.process;
+            Error::unavailable(format!("cannot get {size} bytes to share with {process}: {error}"))
+        };
+        let region = ResponseRegion::new(to_size(size)).map_err(no_memory)?;
+        let file = region.fd().try_clone_to_owned().map_err(no_memory)?;
+        self.regions.insert(index, region);
+        Ok(file)
+    }
+
+    /// The process no longer uses an older region. Views of it keep its memory.
+    pub fn handle_dropped(&mut self, index: u16) {
+        // The first has the number of the batch that was begun.
+        if index != self.newest && index != 0 {
+            self.regions.remove(&index);
+        }
+    }
+
+    /// The number of the batch that the process began last.
+    pub fn begun_batch(&self) -> u64 {
+        self.first().map_or(0, |region| region.begun_batch())
+    }
+
+    /// Returns true if the program of the process has begun.
+    pub fn has_program(&self) -> bool {
+        self.first().is_some_and(|region| region.has_program())
+    }
+
+    /// Opens the memory of a message. When it and all views of it are gone, its slot is free.
+    ///
+    /// # Errors
+    /// [`MessageError::Range`] if there is no such region.
+    pub fn open(&self, span: Span) -> Result<OpenedSpan, MessageError> {
+        // A message without memory may have tensors without elements: any region will do for them.
+        let index = if span.size == 0 { self.newest } else { span.region };
+        let region = self.regions.get(&index).ok_or(MessageError::Range)?;
+        Ok(OpenedSpan { span, region: Arc::clone(region), lease: self.released.lease(&span) })
+    }
+
+    /// The next slot that is free.
+    pub fn poll_released(&self) -> Option<u32> {
+        self.released.poll_released()
+    }
+}
+
+/// The memory of one message of the process.
+pub struct OpenedSpan {
+    span: Span,
+    region: Arc<ResponseRegion>,
+    lease: Arc<SlotLease>,
+}
+
+impl OpenedSpan {
+    /// A tensor of the message.
+    ///
+    /// # Errors
+    /// [`MessageError`] if it lies outside of the span, or its size is not that of its shape.
+    pub fn take(&self, claim: &ClaimedTensor, policy: TensorPolicy) -> Result<Tensor, MessageError> {
+        take_tensor(&self.region, &self.span, &self.lease, claim, policy).map(|(tensor, _)| tensor)
+    }
+
+    /// The contents of a file.
+    ///
+    /// # Errors
+    /// [`MessageError::Range`] if they lie outside of the span.
+    pub fn take_file(&self, claim: &ClaimedFile) -> Result<Bytes, MessageError> {
+        self.region.copy_out(&self.span, claim.offset, claim.size)
+    }
+}
+
+fn to_size(size: u64) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX)
+}

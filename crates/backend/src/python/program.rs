@@ -1,0 +1,77 @@
+//! The program of a model's process: an interpreter of Python, or this program once more.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use crate::python::environment::{Interpreter, child_variables, refuse_spawn, thread_variables};
+use base::error::Error;
+
+/// A process to start.
+pub struct ProcessCommand {
+    /// The name of the instance.
+    pub name: String,
+    /// Its program.
+    pub program: ProcessProgram,
+    /// The main socket: file descriptor 0 of the process.
+    pub main: OwnedFd,
+    /// The cores that it is pinned to; empty for those of the server.
+    pub cores: Vec<usize>,
+}
+
+/// The program of a process.
+pub enum ProcessProgram {
+    /// This program once more.
+    Own {
+        /// The command.
+        command: &'static str,
+        /// The threads of the libraries in it, as for Python; `None` for an engine, which is told.
+        threads: Option<usize>,
+    },
+    /// A program in an interpreter of Python.
+    Python {
+        /// The interpreter that runs it.
+        interpreter: Interpreter,
+        /// The program (`-c`).
+        boot: &'static str,
+        /// The number of threads for its libraries, if the user's variables do not set it.
+        threads: usize,
+    },
+}
+
+/// The start of a shared library's process.
+pub trait LibraryStart: Send + Sync {
+    /// The command of this program that it runs.
+    fn command(&self) -> &'static str;
+
+    /// The body of INIT for an instance: the library to open and the model to load.
+    fn order(&self, instance: &str) -> Vec<u8>;
+}
+
+impl ProcessProgram {
+    /// The command that starts it. `variables` are those of the server.
+    pub(super) fn command(&self, variables: &[(OsString, OsString)]) -> Command {
+        match self {
+            Self::Own { command: word, threads } => {
+                let mut command = Command::new("/proc/self/exe");
+                command.arg0("deuteron").arg(word);
+                command.envs(threads.iter().flat_map(|threads| thread_variables(variables, *threads)));
+                command
+            }
+            Self::Python { interpreter, boot, threads } => {
+                let mut command = Command::new(&interpreter.path);
+                command.arg("-c").arg(boot).env_clear().envs(child_variables(variables, interpreter, *threads));
+                command
+            }
+        }
+    }
+
+    pub(super) fn refuse(&self, error: &io::Error) -> Error {
+        match self {
+            Self::Own { .. } => Error::unavailable(format!("the process of a model cannot be started: {error}")),
+            Self::Python { interpreter, .. } => refuse_spawn(interpreter, error),
+        }
+    }
+}

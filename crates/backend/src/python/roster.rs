@@ -1,0 +1,38 @@
+//! The processes of models that run, for those that look at them from outside.
+
+#![expect(clippy::disallowed_types, reason = "taken when a process starts or is looked at, never for a batch")]
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::python::process::ProcessState;
+
+/// A process of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelProcess {
+    /// The name of its instance.
+    pub name: String,
+    /// Its id.
+    pub pid: u32,
+}
+
+/// The processes that one thread has started.
+#[derive(Default)]
+pub(super) struct ProcessRoster {
+    processes: Mutex<Vec<Weak<ProcessState>>>,
+}
+
+impl ProcessRoster {
+    /// A process has started.
+    pub(super) fn add(&self, state: &Arc<ProcessState>) {
+        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        processes.retain(|process| process.strong_count() > 0);
+        processes.push(Arc::downgrade(state));
+    }
+
+    /// Those that have not ended.
+    pub(super) fn running(&self) -> Vec<ModelProcess> {
+        let processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = processes.iter().filter_map(Weak::upgrade).filter(|state| state.is_running());
+        running.map(|state| ModelProcess { name: state.name.clone(), pid: state.pid() }).collect()
+    }
+}

@@ -1,0 +1,247 @@
+//! Starts the processes of one Python model: at its load all instances at once, later another in the place of one that
+//! was lost.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::python::context::{ModelProgram, PythonModelContext, PythonOptions};
+use crate::python::cores::ProcessShare;
+use crate::python::environment::general_threads;
+use crate::python::host::PythonHost;
+use crate::python::inbox::InstanceInbox;
+use crate::python::instance::PythonInstance;
+use crate::python::json::JsonItem;
+use crate::python::link::PythonLink;
+use crate::python::memory::{RequestMemory, ResponseMemory};
+use crate::python::message::{self, Capabilities, MessageError};
+use crate::python::program::LibraryStart;
+use crate::python::{BOOT, MODULES, ProcessCommand, ProcessProgram};
+use base::error::Error;
+use base::tensor::Datatype;
+use model::InstanceGroup;
+
+/// The interval at which a start is checked beside the events of its process.
+pub(super) const START_PAUSE: Duration = Duration::from_millis(100);
+/// The same if several start at once, and the events of one only wake the thread.
+const STARTS_PAUSE: Duration = Duration::from_millis(5);
+
+/// The parameters of the processes of a model.
+pub(super) struct ProcessStarter {
+    pub(super) context: Arc<PythonModelContext>,
+    pub(super) host: Arc<PythonHost>,
+    pub(super) message: StartMessage,
+    /// Names and datatypes of the inputs.
+    pub(super) inputs: Vec<(String, Datatype)>,
+    pub(super) groups: Vec<InstanceGroup>,
+    /// The configuration, in JSON.
+    pub(super) config: Arc<str>,
+    pub(super) mode: StartMode,
+}
+
+/// The contents of INIT for a process.
+pub(super) enum StartMessage {
+    /// The library that it opens, and the model.
+    Library(Arc<dyn LibraryStart>),
+    /// The place of the files of a Python model.
+    Python(ModelPlace),
+}
+
+/// The place of a model's files.
+pub(super) struct ModelPlace {
+    pub(super) model_directory: PathBuf,
+    pub(super) version_directory: PathBuf,
+    pub(super) file: PathBuf,
+    pub(super) module: String,
+    pub(super) backend_directory: Option<PathBuf>,
+}
+
+/// The purpose of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StartMode {
+    /// To complete its configuration and end.
+    Complete,
+    /// To run batches.
+    Serve,
+}
+
+impl ProcessStarter {
+    /// Starts the processes of all instances at once: each takes as long as its imports.
+    ///
+    /// # Errors
+    /// The first error of any of them.
+    pub(super) fn start_all(&self) -> Result<(Vec<PythonInstance>, Capabilities), Error> {
+        let names = self.instances().map(|(_, name, _)| name);
+        let mut starting = names.map(|name| self.start(&name)).collect::<Result<Vec<_>, _>>()?;
+        let capabilities = wait_all(&mut starting)?;
+        Ok((starting, capabilities))
+    }
+
+    /// Starts another process in the place of a lost one, unless that ended too soon after its
+    /// start, and gives it the requests that the lost one had not begun.
+    ///
+    /// # Errors
+    /// The reason why it does not start. Requests that waited for it are answered.
+    pub(super) fn restart(&self, name: &str) -> Result<PythonInstance, Error> {
+        let outcome = self.try_restart(name);
+        let unbegun = self.context.take_unbegun(name);
+        match outcome {
+            Ok(mut instance) => {
+                instance.resume(unbegun);
+                Ok(instance)
+            }
+            Err(error) => {
+                let requests = unbegun.into_iter().flatten();
+                requests.for_each(|request| request.responder.send(Err(self.context.lost(name, None))));
+                Err(error)
+            }
+        }
+    }
+
+    fn try_restart(&self, name: &str) -> Result<PythonInstance, Error> {
+        self.context.handle_restart(name)?;
+        let started = self.start(name).and_then(|instance| {
+            let mut starting = [instance];
+            wait_all(&mut starting)?;
+            let [instance] = starting;
+            Ok(instance)
+        });
+        // No caller asked for this start, so the error is only logged.
+        started.inspect_err(|error| self.context.log_fault(name, &format!("cannot be started again: {error}")))
+    }
+
+    /// The instances: their groups, names and GPUs.
+    fn instances(&self) -> impl Iterator<Item = (&InstanceGroup, String, Option<u32>)> {
+        self.groups.iter().flat_map(|group| group.instances().map(move |(name, gpu)| (group, name, gpu)))
+    }
+
+    /// Starts the process of an instance and sends it its first messages; it initializes meanwhile.
+    pub(super) fn start(&self, name: &str) -> Result<PythonInstance, Error> {
+        let inbox = Arc::new(InstanceInbox::new()?);
+        let noun = self.context.program.process();
+        let cannot = |error: std::io::Error| Error::unavailable(format!("cannot start a {noun}: {error}"));
+        let (link, ends) = PythonLink::open(inbox.file()).map_err(cannot)?;
+        let PythonOptions { region_size, region_limit, .. } = *self.context.options;
+        let requests = RequestMemory::new(region_size, region_limit)?;
+        let responses = ResponseMemory::new(region_size, region_limit)?;
+        let (Some(request_region), Some(response_region)) = (requests.first(), responses.first()) else {
+            return Err(Error::internal("a process has two regions"));
+        };
+        let ProcessShare { cores, threads } = self.context.options.cores.share(&self.groups, name);
+        let too_large = |error| Error::internal(format!("a message to a {noun} cannot be written: {error}"));
+        let modules = if self.context.program.is_library() { &[] } else { MODULES };
+        let mut start = Vec::new();
+        message::put_start(modules, &mut start).map_err(too_large)?;
+        let files = [ends.aux.as_fd(), request_region.fd(), response_region.fd()];
+        let sent = link.main.send_start(&start, &files).map_err(cannot)?;
+        let process = self.host.spawn(ProcessCommand {
+            name: name.to_owned(),
+            program: self.program(threads),
+            main: ends.main,
+            cores,
+        })?;
+        link.watch(process.pidfd()).map_err(cannot)?;
+        let sizes = [request_region.size(), response_region.size()];
+        let (context, memory) = (Arc::clone(&self.context), (requests, responses));
+        let mut instance = PythonInstance::new(context, name, (link, process), memory, inbox);
+        instance.link.main.send(start.get(sent..).unwrap_or_default());
+        let mut frame = Vec::new();
+        match &self.message {
+            StartMessage::Library(start) => message::put_init_bytes(&start.order(name), &mut frame),
+            StartMessage::Python(place) => self.put_init(place, (name, threads), sizes, &mut frame),
+        }
+        .map_err(too_large)?;
+        instance.link.main.send(&frame);
+        instance.link.flush();
+        Ok(instance)
+    }
+
+    fn program(&self, threads: usize) -> ProcessProgram {
+        let own = |command| ProcessProgram::Own { command, threads: Some(threads) };
+        match (&self.context.program, &self.message) {
+            (ModelProgram::Python { interpreter, .. }, _) => {
+                ProcessProgram::Python { interpreter: interpreter.clone(), boot: BOOT, threads }
+            }
+            (ModelProgram::Library { .. }, StartMessage::Library(start)) => own(start.command()),
+            (ModelProgram::Library { .. }, StartMessage::Python(_)) => own(""),
+        }
+    }
+
+    /// Appends INIT.
+    fn put_init(
+        &self,
+        place: &ModelPlace,
+        (name, threads): (&str, usize),
+        sizes: [usize; 2],
+        out: &mut Vec<u8>,
+    ) -> Result<(), MessageError> {
+        use JsonItem::{Array, Bool, Integer, Null, Object, Raw, Text};
+        let instance = self.instances().find(|(_, have, _)| have == name);
+        let kind = instance.as_ref().map_or("CPU", |(group, ..)| group.kind.as_str());
+        let device = instance.as_ref().and_then(|(.., gpu)| *gpu).unwrap_or(0).to_string();
+        let version = self.context.version.to_string();
+        let path = |path: &Path| path.to_string_lossy().into_owned();
+        let [model, of_version, file] =
+            [&place.model_directory, &place.version_directory, &place.file].map(|each| path(each));
+        let backend = place.backend_directory.as_deref().map(path);
+        let args = Object(vec![
+            ("model_config", Text(&self.config)),
+            ("model_instance_kind", Text(kind)),
+            ("model_instance_name", Text(name)),
+            ("model_instance_device_id", Text(&device)),
+            ("model_repository", Text(&model)),
+            ("model_version", Text(&version)),
+            ("model_name", Text(&self.context.name)),
+        ]);
+        let number = |size: usize| Integer(i64::try_from(size).unwrap_or(i64::MAX));
+        let threads = general_threads(&(self.context.options.variables)(), threads);
+        let init = Object(vec![
+            ("mode", Text(if self.mode == StartMode::Complete { "complete" } else { "serve" })),
+            ("args", args),
+            ("model_file", Text(&file)),
+            ("model_directory", Text(&model)),
+            ("version_directory", Text(&of_version)),
+            ("module_name", Text(&place.module)),
+            ("backend_directory", backend.as_deref().map_or(Null, Text)),
+            ("config", Raw(&self.config)),
+            ("inputs", Array(self.inputs.iter().map(tensor_item).collect())),
+            ("outputs", Array(self.context.outputs.iter().map(tensor_item).collect())),
+            ("decoupled", Bool(self.context.is_decoupled)),
+            ("log_verbose", Bool(self.context.options.is_verbose)),
+            ("region_sizes", Array(sizes.into_iter().map(number).collect())),
+            ("threads", number(threads)),
+            ("server_version", Text(env!("CARGO_PKG_VERSION"))),
+        ]);
+        message::put_init(&init, out)
+    }
+}
+
+/// Waits until all have initialized, and returns the capabilities that the last reported. They are
+/// served meanwhile: a model may call the server from `initialize`.
+fn wait_all(starting: &mut [PythonInstance]) -> Result<Capabilities, Error> {
+    let pause = if starting.len() > 1 { STARTS_PAUSE } else { START_PAUSE };
+    let began = starting.first().map(|instance| instance.model.clock()());
+    loop {
+        let (mut pending, mut capabilities) = (None, Capabilities::default());
+        for instance in &mut *starting {
+            match instance.poll_start()? {
+                Some(found) => capabilities = found.clone(),
+                None => pending = Some(instance),
+            }
+        }
+        match pending {
+            Some(instance) => {
+                instance.model.check_wanted()?;
+                instance.model.check_load_time(began.unwrap_or_default())?;
+                instance.link.wait(pause);
+            }
+            None => return Ok(capabilities),
+        }
+    }
+}
+
+/// A tensor's name and the code of its datatype.
+fn tensor_item((name, datatype): &(String, Datatype)) -> JsonItem<'_> {
+    JsonItem::Array(vec![JsonItem::Text(name), JsonItem::Integer(message::datatype_code(*datatype).into())])
+}

@@ -1,0 +1,116 @@
+//! A model's own strategy for batches (`TRITONBACKEND_ModelBatch*`): a library that decides which
+//! requests go together. The queue forms batches as the configuration says, and the strategy cuts
+//! them, in order, before a request that it does not include; Triton asks it before a request joins
+//! a batch, with the same outcome.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::triton::elf::AbsoluteSymbol;
+use crate::triton::library::BatchLibrary;
+use crate::triton::model_object::LibraryModel;
+use crate::triton::object::Handle;
+use crate::triton::request::RequestObject;
+use crate::triton::services::log_error;
+use base::error::{Code, Error};
+use model::ModelSpec;
+
+/// The parameter with the path of the library.
+const PATH: &str = "TRITON_BATCH_STRATEGY_PATH";
+/// Its name if no parameter gives one.
+const FILE: &str = "batchstrategy.so";
+
+/// A strategy of one model.
+pub(super) struct HostedBatcher {
+    library: BatchLibrary,
+    batcher: usize,
+    /// It may keep the model's pointer.
+    _model: Arc<LibraryModel>,
+}
+
+impl HostedBatcher {
+    /// The strategy of a model; `None` for most.
+    ///
+    /// # Errors
+    /// `NotFound` or `InvalidArgument` if the library is missing or elsewhere, in Triton's words;
+    /// the library's own error.
+    pub(super) fn find(
+        spec: &ModelSpec,
+        model: &Arc<LibraryModel>,
+        (version_directory, backend_directory): (&Path, &Path),
+        functions: &[AbsoluteSymbol],
+    ) -> Result<Option<Self>, Error> {
+        let Some(path) = path_of(spec, version_directory, backend_directory)? else { return Ok(None) };
+        let library = BatchLibrary::open(&path, functions)?;
+        let batcher = library.begin(model.handle().any())?;
+        Ok(Some(Self { library, batcher, _model: Arc::clone(model) }))
+    }
+
+    /// Cuts a batch and runs its parts. If the strategy fails, the rest runs as one part.
+    pub(super) fn split(
+        &self,
+        handles: &mut [Handle<RequestObject>],
+        mut run: impl FnMut(&mut [Handle<RequestObject>]),
+    ) {
+        let mut rest = handles;
+        while !rest.is_empty() {
+            let count = self.part(rest).unwrap_or_else(|error| {
+                log_error(&format!("a batching strategy failed: {error}"));
+                rest.len()
+            });
+            let (part, behind) = rest.split_at_mut(count.clamp(1, rest.len()));
+            run(part);
+            rest = behind;
+        }
+    }
+
+    /// The number of the next requests that go together: the first in any case.
+    fn part(&self, requests: &[Handle<RequestObject>]) -> Result<usize, Error> {
+        let batch = self.library.begin_batch(self.batcher)?;
+        let mut count = 0;
+        let mut outcome = Ok(());
+        for request in requests {
+            match self.library.includes(request.any(), batch) {
+                Ok(true) => count += 1,
+                Ok(false) => break,
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+        }
+        self.library.end_batch(batch)?;
+        outcome.map(|()| count)
+    }
+}
+
+impl Drop for HostedBatcher {
+    fn drop(&mut self) {
+        if let Err(error) = self.library.end(self.batcher) {
+            log_error(&format!("a batching strategy failed to finalize: {error}"));
+        }
+    }
+}
+
+fn path_of(spec: &ModelSpec, version_directory: &Path, backend_directory: &Path) -> Result<Option<PathBuf>, Error> {
+    let model_directory = version_directory.parent().unwrap_or(version_directory);
+    let given = spec.parameters.get(PATH);
+    let is_sequence = spec.library.as_ref().is_some_and(|library| library.is_sequence);
+    if is_sequence {
+        let text =
+            "TRITON_BATCH_STRATEGY_PATH cannot be specified with sequence batcher, using default batching strategy";
+        return given.map_or(Ok(None), |_| Err(Error::invalid(text)));
+    }
+    let Some(given) = given else {
+        let places = [version_directory, model_directory, backend_directory].map(|directory| directory.join(FILE));
+        return Ok(places.into_iter().find(|path| path.is_file()));
+    };
+    let path = model_directory.join(given);
+    let Ok(real) = path.canonicalize() else {
+        return Err(Error::new(Code::NotFound, format!("Batching library path not found: {given}")));
+    };
+    if !model_directory.canonicalize().is_ok_and(|directory| real.starts_with(directory)) {
+        return Err(Error::invalid("Batching library path escapes model repository."));
+    }
+    Ok(Some(path))
+}

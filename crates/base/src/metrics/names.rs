@@ -1,0 +1,147 @@
+//! The names of the server's own metrics, which models must not use.
+
+use crate::metrics::{
+    FAMILIES, ModelCacheCells, cache, encode, encode_build, encode_connections_max, encode_log_lines, encode_memory,
+    encode_model_cache, encode_run_memory, encode_traces, gpus, host, keys, latency, row_costs, stores, tls,
+};
+use crate::pressure::MemoryBoard;
+
+/// Returns the names of all families of the server's own, including those that it does not always
+/// show.
+pub fn own_names() -> Vec<String> {
+    let mut text = encode(&[], &[], &[], &[]);
+    encode_build("985835f", &mut text);
+    encode_connections_max(&mut text, 0);
+    encode_log_lines(&mut text, &[]);
+    encode_memory(&mut text, &MemoryBoard::new(0, 0), &[]);
+    encode_model_cache(&mut text, &some_model_cache(), &[]);
+    encode_run_memory(&mut text, 0);
+    encode_traces(&mut text, (0, 0));
+    let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let others = FAMILIES.iter().map(|family| family.name).chain(gpus::names()).chain(latency::names());
+    let others = others.chain(host::names()).chain(cache::names()).chain(tls::names());
+    let others = others.chain(keys::names()).chain(row_costs::names()).chain(stores::names());
+    heads.map(str::to_owned).chain(others.map(str::to_owned)).collect()
+}
+
+/// The cells of a server that loads models on demand: its families are shown only there.
+fn some_model_cache() -> ModelCacheCells {
+    let cells = ModelCacheCells::default();
+    cells.size_max.set(1);
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::time::Duration;
+
+    use expect_test::expect_file;
+
+    use super::*;
+    use crate::metrics::gpus::Gauge;
+    use crate::metrics::{
+        GpuCells, GpuFigures, HostCells, LatencyOptions, LoadFigures, ModelCells, ModelFigures, PortExpiry,
+        ReloadCells, RowCostFigures, SequenceFigures, StoreCells, TlsBoard, encode_cache, encode_keys,
+        encode_latencies, encode_redis, encode_stores,
+    };
+
+    fn one() -> Gauge {
+        let gauge = Gauge::default();
+        gauge.set(Some(1));
+        gauge
+    }
+
+    /// The text of a server that has everything.
+    fn everything() -> String {
+        let options = LatencyOptions { has_histograms: true, has_summaries: true, ..LatencyOptions::default() };
+        let cells = ModelCells::new(1).with_latencies(&options, Some(&[1.0]));
+        let model = ModelFigures {
+            name: "m",
+            version: 1,
+            is_cached: true,
+            cells: vec![&cells],
+            pending_max: Some(1),
+            engine: Some(("onnxruntime", "1")),
+            run: Some(Duration::ZERO),
+            instances: vec![("m_0_0", 0)],
+            releases: vec![("full", 0)],
+            placement: "worker",
+            row_costs: Some(RowCostFigures { chosen: 1, costs: vec![(1, Duration::ZERO)] }),
+            sequences: Some(SequenceFigures { ends: vec![("end", 0)], ..SequenceFigures::default() }),
+            gpu: Some(GpuFigures::default()),
+            ..ModelFigures::default()
+        };
+        let load = LoadFigures {
+            name: "m",
+            labels: String::new(),
+            succeeded: 1,
+            failed: 0,
+            time: Duration::ZERO,
+            versions: vec![(1, Duration::ZERO)],
+        };
+        let gpu = GpuCells {
+            uuid: "g".to_owned(),
+            utilization: one(),
+            memory_total: one(),
+            memory_used: one(),
+            memory_taken: one(),
+            power_usage: one(),
+            power_limit: one(),
+            energy: one(),
+        };
+        let host = HostCells {
+            cpu_utilization: one(),
+            memory_total: one(),
+            memory_used: one(),
+            pinned_total: one(),
+            pinned_used: one(),
+            short_of_cores: one(),
+        };
+        let mut text = encode(std::slice::from_ref(&model), &[], &[load], &[gpu]);
+        encode_latencies(&mut text, &[model], &options, 0);
+        encode_cache(&mut text, &[], 1);
+        encode_redis(&mut text, &[], std::iter::empty());
+        let store = StoreCells { reachable: one(), models_refused: one(), ..StoreCells::default() };
+        encode_stores(&mut text, std::iter::once(&store));
+        host.encode(&mut text);
+        TlsBoard { ports: vec![PortExpiry { port: "http", at: one() }], ..TlsBoard::default() }.encode(&mut text);
+        encode_keys(&mut text, std::iter::empty(), &ReloadCells::default());
+        encode_build("985835f", &mut text);
+        encode_connections_max(&mut text, 0);
+        encode_log_lines(&mut text, &[]);
+        encode_memory(&mut text, &MemoryBoard::new(0, 0), &[]);
+        encode_model_cache(&mut text, &some_model_cache(), &[]);
+        encode_run_memory(&mut text, 0);
+        encode_traces(&mut text, (0, 0));
+        text
+    }
+
+    /// `UPDATE_EXPECT=1` writes the guide's page anew.
+    #[test]
+    fn the_servers_own_names_are_known_though_nothing_is_shown_and_the_guide_has_all_of_them() {
+        let text = everything();
+        let head = |line: &str, what: &str| {
+            let (name, rest) = line.strip_prefix(what)?.split_once(' ')?;
+            Some((name.to_owned(), rest.to_owned()))
+        };
+        let helps: BTreeMap<_, _> = text.lines().filter_map(|line| head(line, "# HELP ")).collect();
+        let kinds: BTreeMap<_, _> = text.lines().filter_map(|line| head(line, "# TYPE ")).collect();
+        let names: BTreeSet<_> = own_names().into_iter().collect();
+        assert_eq!(names, kinds.keys().cloned().collect(), "known, and shown by a server that has everything");
+        let rows = |prefix: &str| {
+            let own = kinds.iter().filter(|(name, _)| name.starts_with(prefix));
+            own.map(|(name, kind)| format!("| `{name}` | {kind} | {} |\n", helps[name].replace('|', "\\|")))
+                .collect::<String>()
+        };
+        let table = "| metric | kind | meaning |\n|---|---|---|\n";
+        let page = format!(
+            "# Metrics\n\n`GET /metrics` on port 8002. A family without a series is not shown: metrics of GPUs, caches, keys and TLS \
+             appear only when these are in use. A test generates this page from the source.\n\n## Triton's\n\nThese have \
+             Triton's names, labels and texts.\n\n{table}{}\n## Deuteron's own\n\n{table}{}",
+            rows("nv_"),
+            rows("deuteron_")
+        );
+        expect_file!["../../../../docs/guide/metrics.md"].assert_eq(&page);
+    }
+}

@@ -1,0 +1,141 @@
+//! The question of `deuteron health`, and its address. Pure: arguments and variables are passed in.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use clap::{Arg, ArgAction, ArgMatches};
+
+use crate::{ReadFile, arguments, read_any};
+use flags::Variables;
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// A question to a server, for the health checks of containers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthQuestion {
+    /// The host and the port, as in a URL.
+    pub authority: String,
+    /// The path of the question.
+    pub path: String,
+    /// True if it asks whether the server lives, and not whether it is ready.
+    pub is_live: bool,
+}
+
+/// Returns the arguments of the command.
+pub fn health_arguments() -> [Arg; 2] {
+    [
+        Arg::new("url").long("url").value_name("URL").help(
+            "Where the server is [default: http://127.0.0.1:8000, or the port without TLS that the variables and the \
+                   file of DEUTERON_CONFIG say]",
+        ),
+        Arg::new("live")
+            .long("live")
+            .action(ArgAction::SetTrue)
+            .help("Check that the server is live, instead of ready"),
+    ]
+}
+
+impl HealthQuestion {
+    /// Reads the arguments. The error is one line for a person.
+    pub fn read(matches: &ArgMatches, variables: Variables, read_file: ReadFile) -> Result<Self, String> {
+        let is_live = matches.get_flag("live");
+        let own = if is_live { "/v2/health/live" } else { "/v2/health/ready" };
+        let (authority, path) = match matches.get_one::<String>("url") {
+            None => (local(variables, read_file), ""),
+            Some(url) => {
+                let rest = match url.split_once("://") {
+                    None => url.as_str(),
+                    Some(("http", rest)) => rest,
+                    Some((scheme, _)) => {
+                        return Err(format!("--url={url}: expected http://HOST:PORT, '{scheme}' is not supported"));
+                    }
+                };
+                let end = rest.find('/').unwrap_or(rest.len());
+                let (authority, path) = rest.split_at(end);
+                (authority.to_owned(), path)
+            }
+        };
+        let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        if authority.is_empty()
+            || !authority.bytes().all(|byte| byte.is_ascii_graphic())
+            || !path.bytes().all(|byte| byte.is_ascii_graphic())
+        {
+            return Err(format!(
+                "--url={}: expected http://HOST:PORT",
+                matches.get_one::<String>("url").map_or("", String::as_str)
+            ));
+        }
+        let authority = if has_port { authority } else { format!("{authority}:80") };
+        let path = if path.is_empty() || path == "/" { own } else { path };
+        Ok(Self { authority, path: path.to_owned(), is_live })
+    }
+}
+
+/// Returns the address of a server that was started in the same surroundings, as the first process
+/// of a container is: its HTTP port, or the gRPC port, which speaks HTTP too, if that alone has no
+/// TLS. The server reports faults of the surroundings.
+fn local(variables: Variables, read_file: ReadFile) -> String {
+    let none = clap::Command::new("").no_binary_name(true).args(arguments()).get_matches_from([""; 0]);
+    let settings = read_any(&none, variables, read_file).unwrap_or_default();
+    let plain = |endpoint: Option<(IpAddr, u16)>, has_tls: bool| endpoint.filter(|(_, port)| *port != 0 && !has_tls);
+    let http = plain(settings.http, settings.tls.http.has_tls());
+    let (address, port) = http.or(plain(settings.grpc, settings.tls.grpc.has_tls())).unwrap_or((LOOPBACK, 8000));
+    let host = match Some(address).filter(|address| !address.is_unspecified()) {
+        Some(IpAddr::V6(address)) => format!("[{address}]"),
+        Some(IpAddr::V4(address)) => address.to_string(),
+        None => LOOPBACK.to_string(),
+    };
+    format!("{host}:{port}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+
+    fn read(arguments: &str, variables: &str) -> Result<String, String> {
+        let command = clap::Command::new("health").args(health_arguments());
+        let words = std::iter::once("health").chain(arguments.split_whitespace());
+        let find = |name: &str| {
+            variables.split_whitespace().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(OsString::from)
+        };
+        let file = "http-port = 9001\nhttp-use-ssl = true\nhttp-server-cert = \"c\"\nhttp-server-key = \"k\"\n";
+        let read_file = |path: &std::path::Path| match path.to_str() {
+            Some("tls") => Ok(file.to_owned()),
+            Some("plain") => Ok("http-port = 9001\n".to_owned()),
+            _ => Err(std::io::Error::from(std::io::ErrorKind::NotFound)),
+        };
+        let question = HealthQuestion::read(&command.get_matches_from(words), &find, &read_file)?;
+        Ok(format!("{} {}", question.authority, question.path))
+    }
+
+    #[test]
+    fn the_server_of_the_same_container_is_asked_unless_a_url_is_given() {
+        let check = |arguments: &str, variables: &str, want: &str| {
+            assert_eq!(read(arguments, variables).unwrap(), want, "{arguments:?} {variables:?}");
+        };
+        check("", "", "127.0.0.1:8000 /v2/health/ready");
+        check("--live", "", "127.0.0.1:8000 /v2/health/live");
+        check("", "DEUTERON_HTTP_PORT=9000", "127.0.0.1:9000 /v2/health/ready");
+        check("", "DEUTERON_HTTP_PORT=tcp://10.0.0.1:1", "127.0.0.1:8000 /v2/health/ready"); // Kubernetes sets it
+        check("", "DEUTERON_HTTP_ADDRESS=10.1.2.3 DEUTERON_HTTP_PORT=9", "10.1.2.3:9 /v2/health/ready");
+        check("", "DEUTERON_HTTP_ADDRESS=0.0.0.0", "127.0.0.1:8000 /v2/health/ready");
+        check("", "DEUTERON_HTTP_ADDRESS=::1", "[::1]:8000 /v2/health/ready");
+        check("", "DEUTERON_CONFIG=plain", "127.0.0.1:9001 /v2/health/ready");
+        check("", "DEUTERON_CONFIG=plain DEUTERON_HTTP_PORT=9", "127.0.0.1:9 /v2/health/ready");
+        check("", "DEUTERON_CONFIG=tls DEUTERON_GRPC_PORT=7", "127.0.0.1:7 /v2/health/ready");
+        check("", "DEUTERON_CONFIG=absent", "127.0.0.1:8000 /v2/health/ready");
+        check("--url=http://host:1234", "DEUTERON_HTTP_PORT=9000", "host:1234 /v2/health/ready");
+        check("--url=http://host/ --live", "", "host:80 /v2/health/live");
+        check("--url=[::1]:8000", "", "[::1]:8000 /v2/health/ready");
+        check("--url=http://host:1/v2/models/m/ready", "", "host:1 /v2/models/m/ready");
+    }
+
+    #[test]
+    fn a_url_that_cannot_be_asked_is_refused() {
+        for (url, want) in [("https://host:1", "'https' is not supported"), ("http://", "expected http://HOST:PORT")] {
+            let error = read(&format!("--url={url}"), "").unwrap_err();
+            assert!(error.contains(want), "{url}: {error}");
+        }
+    }
+}
