@@ -152,10 +152,10 @@ const ONLY_IN: &[(&str, &[&str])] = &[
 
 /// The threads of stores, in builds that have them, and what these run alone: the only tokio of the program.
 const STORE_FILES: &[&str] = &[
-    "src/control/stores/client.rs",
-    "src/control/stores/connector.rs",
-    "src/control/stores/fetch.rs",
-    "src/control/stores/thread.rs",
+    "src/control/repository/stores/client.rs",
+    "src/control/repository/stores/connector.rs",
+    "src/control/repository/stores/fetch.rs",
+    "src/control/repository/stores/thread.rs",
 ];
 
 /// The files outside `control` that read a model's file, or ask for its size, or run it: Python models need an
@@ -198,7 +198,7 @@ const UNSAFE_FILES: &[&str] = &[
     "src/backend/triton/library.rs",
     "src/backend/triton/memory.rs",
     "src/backend/triton/object.rs",
-    "src/control/process_memory.rs",
+    "src/control/machine/process_memory.rs",
     "src/crash/signal.rs",
     "src/main.rs",
     "src/runtime/socket.rs",
@@ -272,7 +272,7 @@ const OWNED_OTHERWISE: &[(&str, &str)] = &[
     ("src/connection/http1/mod.rs", "hands the budget of its shard on"),
     ("src/connection/http2/mod.rs", "hands the budget of its shard on"),
     ("src/connection/http2/stream.rs", "a count that only tests have"),
-    ("src/control/threads.rs", "a signal that one thread sends once: it is moved there, never shared"),
+    ("src/control/serving/threads.rs", "a signal that one thread sends once: it is moved there, never shared"),
     ("src/log/thread.rs", "the last lines: the log's thread may wait for who copies them, and shards only try it"),
     ("src/queue/sync/checked.rs", "the fault that a run of the model check plants"),
     ("src/backend/mod.rs", "whom a thread has answered within a batch, to wake each once"),

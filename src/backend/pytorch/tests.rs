@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::backend::threads::enter;
 use crate::backend::trial::{self, TrialAnswers, TrialTensor, tensor};
-use crate::control::pytorch_shim::testing::stand_in_shim;
+use crate::control::engines::pytorch_shim::testing::stand_in_shim;
 use crate::tensor::{Datatype, Tensor};
 
 const FP32: Datatype = Datatype::Fp32;

@@ -1,5 +1,5 @@
 //! What a configuration without `max_batch_size` means: the first dimensions of the model's file, where all are open, may be
-//! a batch axis. Whether they are is found by `control::batch_axis`, when the model is loaded.
+//! a batch axis. Whether they are is found by `control::loading::batch_axis`, when the model is loaded.
 
 use crate::model::config::{CompletionRules, ConfigDraft};
 use crate::model::onnx::OnnxSignature;
