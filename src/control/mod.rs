@@ -7,7 +7,7 @@
 //! loading                 from a model's directory to a loaded version
 //! engines                 engines, frameworks, Python, processes of isolated models
 //! repository   outside    models and their files; files of access control, supervisor, Redis, traces
-//! machine                 cores, memory, threads, and what watches them
+//! machine                 cores, memory, threads, and their watches
 //! ```
 
 pub mod doctor;

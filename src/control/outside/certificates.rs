@@ -15,7 +15,7 @@ use crate::metrics::{PortExpiry, TlsBoard};
 use crate::runtime::clock;
 use crate::settings::{PortTls, TlsSettings};
 use crate::shard::ServerContext;
-use crate::shard::tls_configs::TlsConfigs;
+use crate::shard::connections::tls_configs::TlsConfigs;
 
 /// The certificates of a server.
 pub struct Certificates {

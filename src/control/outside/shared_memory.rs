@@ -24,7 +24,7 @@ use crate::protocol::shared_memory::{
 };
 use crate::settings::Settings;
 use crate::shard::ServerContext;
-use crate::shard::shared_memory::{
+use crate::shard::services::shared_memory::{
     CopyRequest, FetchedInput, OrderedRegions, PublishedRegions, RegionReply, SharedMemoryClient,
 };
 

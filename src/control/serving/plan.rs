@@ -39,17 +39,17 @@ use crate::queue::served_model::{Placement, ServedModel};
 use crate::runtime::executor::IoPath;
 use crate::scheduler::{Policy, QueueBounds};
 use crate::settings::{Compat, ControlMode, InvocationKind, Io, ResponseCompression, Settings};
-use crate::shard::control_request::ControlRequests;
+use crate::shard::connections::receive_budget::ProcessReceiveBudget;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlSender, ShardMailbox};
-use crate::shard::receive_budget::ProcessReceiveBudget;
 #[cfg(feature = "test-hooks")]
 use crate::shard::server_context::GrpcDelays;
 use crate::shard::server_context::{
     ConnectionLimits, ControlLink, KeyOptions, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions,
     ServerContext, ServiceOptions, TlsOptions,
 };
-use crate::shard::shared_memory::SharedMemoryClient;
+use crate::shard::services::control_request::ControlRequests;
+use crate::shard::services::shared_memory::SharedMemoryClient;
 use crate::wire::compression::deflate::DeflateLevel;
 
 /// The plan of the whole server at start.

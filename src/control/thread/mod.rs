@@ -43,9 +43,9 @@ use crate::protocol::trace::TraceOrder;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::clock;
 use crate::settings::ControlMode;
-use crate::shard::control_request::ControlReply;
 use crate::shard::mailbox::{ControlEvent, ModelChange, ModelHandle};
-use crate::shard::trace_settings::{PublishedTraces, TraceReply};
+use crate::shard::services::control_request::ControlReply;
+use crate::shard::services::trace_settings::{PublishedTraces, TraceReply};
 use crate::time::Instant;
 use crate::trace::TraceTable;
 

@@ -19,7 +19,7 @@ use crate::model::repository::index::RepositoryOverview;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::clock;
 use crate::settings::Settings;
-use crate::shard::control_request::ControlReply;
+use crate::shard::services::control_request::ControlReply;
 use crate::time::Instant;
 
 /// The control thread's state of these models.
@@ -257,7 +257,7 @@ mod tests {
     use crate::queue::one_shot::OneShotReceiver;
     use crate::queue::served_model::Placement;
     use crate::settings::ModelCacheSettings;
-    use crate::shard::control_request::ControlRequests;
+    use crate::shard::services::control_request::ControlRequests;
 
     #[test]
     fn requests_that_find_their_model_served_have_nothing_published() {

@@ -22,7 +22,7 @@ use crate::model::repository::index::{LoadProgress, RepositoryOverview};
 use crate::protocol::repository::{LoadOrder, LoadPlace, RepositoryOrder, check_without_code};
 use crate::runtime::clock;
 use crate::settings::Compat;
-use crate::shard::control_request::{ControlLease, ControlReply, OrderOrigin};
+use crate::shard::services::control_request::{ControlLease, ControlReply, OrderOrigin};
 
 impl ControlThread {
     /// Handles a client's load, unload or index request. While the server drains the reply is
@@ -499,8 +499,8 @@ pub(super) mod tests {
     use crate::model::repository::index::IndexEntry;
     use crate::queue::one_shot::OneShotReceiver;
     use crate::settings::{ControlMode, Settings};
-    use crate::shard::control_request::ControlRequests;
     use crate::shard::mailbox::ControlSender;
+    use crate::shard::services::control_request::ControlRequests;
 
     fn control() -> ControlThread {
         control_with(Settings::default())

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::shard::control_request::OrderOrigin;
+use crate::shard::services::control_request::OrderOrigin;
 
 /// The open orders of models.
 #[derive(Default)]

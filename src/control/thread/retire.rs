@@ -9,8 +9,8 @@ use crate::log;
 use crate::model::repository::index::{UNLOADED, VersionState};
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::scheduler::sequence::SequenceEnd;
-use crate::shard::control_request::ControlReply;
 use crate::shard::mailbox::ModelHandle;
+use crate::shard::services::control_request::ControlReply;
 
 /// A published change that some shards have not applied yet.
 pub struct PendingChange {

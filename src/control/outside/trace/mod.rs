@@ -17,7 +17,7 @@ use crate::limits::{TRACE_END_TIMEOUT, TRACE_RECORDS_MAX};
 use crate::log;
 use crate::queue::trace_queue::TraceQueue;
 use crate::settings::{Settings, TraceSettings};
-use crate::shard::trace_settings::TraceLink;
+use crate::shard::services::trace_settings::TraceLink;
 use crate::trace::{TraceLevel, TraceMode, TraceSetting, TraceTable};
 
 /// Returns the shards' part: the settings of the command line, and the queue if tracing can be on.
