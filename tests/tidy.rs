@@ -154,10 +154,10 @@ const ONLY_IN: &[(&str, &[&str])] = &[
 
 /// The threads of stores, in builds that have them, and code that only they run: the only tokio of the program.
 const STORE_FILES: &[&str] = &[
-    "src/control/stores/client.rs",
-    "src/control/stores/connector.rs",
-    "src/control/stores/fetch.rs",
-    "src/control/stores/thread.rs",
+    "src/control/repository/stores/client.rs",
+    "src/control/repository/stores/connector.rs",
+    "src/control/repository/stores/fetch.rs",
+    "src/control/repository/stores/thread.rs",
 ];
 
 /// The files outside `control` that read a model's file, or ask for its size, or run it: Python models need an
@@ -200,7 +200,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/backend/src/triton/library.rs",
     "crates/backend/src/triton/memory.rs",
     "crates/backend/src/triton/object.rs",
-    "src/control/process_memory.rs",
+    "src/control/machine/process_memory.rs",
     "crates/base/src/crash/signal.rs",
     "src/main.rs",
     "src/runtime/socket.rs",
@@ -274,7 +274,7 @@ const OWNED_OTHERWISE: &[(&str, &str)] = &[
     ("crates/connection/src/http1/mod.rs", "hands the budget of its shard on"),
     ("crates/connection/src/http2/mod.rs", "hands the budget of its shard on"),
     ("crates/connection/src/http2/stream.rs", "a count that only tests have"),
-    ("src/control/threads.rs", "a signal that one thread sends once: it is moved there, never shared"),
+    ("src/control/serving/threads.rs", "a signal that one thread sends once: it is moved there, never shared"),
     ("src/log/thread.rs", "the last lines: the log's thread may wait for who copies them, and shards only try it"),
     ("src/queue/sync/checked.rs", "the fault that a run of the model check plants"),
     ("crates/backend/src/lib.rs", "whom a thread has answered within a batch, to wake each once"),

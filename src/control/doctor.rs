@@ -15,15 +15,17 @@ use rustix::process::{Resource, getrlimit};
 use crate::backend::python::archive::Archives;
 use crate::backend::python::environment::{InterpreterSearch, thread_variable_names};
 use crate::backend::{Onnxruntime, Openvino, Tensorflow};
-use crate::control::cores::{self, CorePlan, CoreRequest};
-use crate::control::cpu_quota::{cores_for, cpu_quota};
-use crate::control::engine::EngineName;
-use crate::control::frameworks::{OPENVINO, TENSORFLOW};
-use crate::control::gpu_engine::HostGpus;
-use crate::control::library_search::{LibraryCandidate, LibrarySearch, ONNX_RUNTIME, SearchedPlace, SoughtLibrary};
-use crate::control::process_memory::MemoryLimit;
-use crate::control::pytorch_shim::{self, FoundTorch, TORCH, Variable};
-use crate::control::thread_watch::{self, ThreadLook};
+use crate::control::engines::engine::EngineName;
+use crate::control::engines::frameworks::{OPENVINO, TENSORFLOW};
+use crate::control::engines::gpu_engine::HostGpus;
+use crate::control::engines::library_search::{
+    LibraryCandidate, LibrarySearch, ONNX_RUNTIME, SearchedPlace, SoughtLibrary,
+};
+use crate::control::engines::pytorch_shim::{self, FoundTorch, TORCH, Variable};
+use crate::control::machine::cores::{self, CorePlan, CoreRequest};
+use crate::control::machine::cpu_quota::{cores_for, cpu_quota};
+use crate::control::machine::process_memory::MemoryLimit;
+use crate::control::machine::thread_watch::{self, ThreadLook};
 use crate::runtime::executor::{IoPath, Runtime};
 use crate::runtime::ring::spin::Spin;
 use crate::settings::{Engine, GpuUse, Io, PytorchRunner, Settings};
@@ -364,7 +366,7 @@ fn size_text(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::pytorch_shim::testing::stand_in;
+    use crate::control::engines::pytorch_shim::testing::stand_in;
 
     #[test]
     fn the_torch_that_is_used_is_told_with_what_compiles_for_it_and_why_there_is_none() {

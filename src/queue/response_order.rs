@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::backend::{Responder, answering};
     use crate::queue::completions::Completions;
-    use crate::shard::request_slots::RequestSlots;
+    use crate::shard::requests::request_slots::RequestSlots;
     use crate::time::Stamps;
 
     #[test]

@@ -296,7 +296,7 @@ mod tests {
     use crate::queue::queued_request::QueuedRequest;
     use crate::queue::served_model::Placement;
     use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
-    use crate::shard::request_slots::RequestSlots;
+    use crate::shard::requests::request_slots::RequestSlots;
 
     /// A model whose first run panics, and which then cannot be made `failures` times.
     struct Mortal {

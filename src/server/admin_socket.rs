@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::control::hand_over::PassedSocket;
-use crate::control::local_claim::LocalClaim;
+use crate::control::outside::local_claim::LocalClaim;
+use crate::control::thread::hand_over::PassedSocket;
 use crate::error::Error;
 use crate::limits::BIND_RETRY_MAX;
 use crate::log;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use crate::control::api_keys::make_key;
+use crate::control::outside::api_keys::make_key;
 use crate::settings::NewKey;
 
 /// Makes the key. It goes to standard error and the entry to standard output, so that `deuteron key

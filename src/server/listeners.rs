@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::control::hand_over::{PassedSocket, Predecessor};
+use crate::control::thread::hand_over::{PassedSocket, Predecessor};
 use crate::error::Error;
 use crate::limits::BIND_RETRY_MAX;
 use crate::log;

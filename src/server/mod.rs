@@ -24,29 +24,31 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::exit;
 
-use crate::control::access_files::AccessFiles;
-use crate::control::hand_over::Successor;
-use crate::control::initial_load::{InitialLoad, StartWatch};
-use crate::control::load_job::LoadContext;
-use crate::control::load_trial::LoadTrials;
-use crate::control::model_loader::ModelLoader;
-use crate::control::model_record::{ModelRecords, VersionRecord};
-use crate::control::model_services::ModelServices;
-use crate::control::notify::{ServiceNotifier, Watchdog};
-use crate::control::plan::{PlannedModel, ServerPlan, choose_default_model};
-use crate::control::process_memory::MemoryLimit;
-use crate::control::redis::RedisLink;
-use crate::control::repositories::Repositories;
-use crate::control::shared_memory::SharedMemoryReceivers;
-use crate::control::spawn::spawn;
-use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, start_shards};
-use crate::control::trace::TraceThread;
-use crate::control::watched_files::FileWaker;
-use crate::control::{
-    ControlMessage, ControlThread, ProcessSurroundings, cores, host_watch, initial_load, isolated_backend,
-    isolated_engine, memory_watch, notify, process_memory, python, rate_limit, redis, shared_memory, thread_watch,
-    trial_process, uploaded_files,
-};
+use crate::control::engines::model_services::ModelServices;
+use crate::control::engines::{isolated_backend, isolated_engine, python};
+use crate::control::loading::load_trial::LoadTrials;
+use crate::control::loading::model_loader::ModelLoader;
+use crate::control::loading::trial_process;
+use crate::control::machine::process_memory::MemoryLimit;
+use crate::control::machine::spawn::spawn;
+use crate::control::machine::{cores, host_watch, memory_watch, process_memory, thread_watch};
+use crate::control::outside::access_files::AccessFiles;
+use crate::control::outside::notify::{ServiceNotifier, Watchdog};
+use crate::control::outside::redis::RedisLink;
+use crate::control::outside::shared_memory::SharedMemoryReceivers;
+use crate::control::outside::trace::TraceThread;
+use crate::control::outside::watched_files::FileWaker;
+use crate::control::outside::{notify, redis, shared_memory};
+use crate::control::repository::repositories::Repositories;
+use crate::control::repository::uploaded_files;
+use crate::control::serving::plan::{PlannedModel, ServerPlan, choose_default_model};
+use crate::control::serving::rate_limit;
+use crate::control::serving::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, start_shards};
+use crate::control::thread::hand_over::Successor;
+use crate::control::thread::initial_load::{InitialLoad, StartWatch};
+use crate::control::thread::load_job::LoadContext;
+use crate::control::thread::model_record::{ModelRecords, VersionRecord};
+use crate::control::thread::{ControlMessage, ControlThread, ProcessSurroundings, initial_load};
 use crate::crash;
 use crate::crash::signal::CrashOutput;
 use crate::error::Error;

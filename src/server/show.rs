@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use prost::Message;
 
-use crate::control::initial_load::{self, StartWatch};
-use crate::control::model_loader::{ModelLoader, ModelLocation};
-use crate::control::model_services::ModelServices;
-use crate::control::model_source::ModelSource;
-use crate::control::rate_limit;
-use crate::control::repositories::Repositories;
+use crate::control::engines::model_services::ModelServices;
+use crate::control::loading::model_loader::{ModelLoader, ModelLocation};
+use crate::control::repository::model_source::ModelSource;
+use crate::control::repository::repositories::Repositories;
+use crate::control::serving::rate_limit;
+use crate::control::thread::initial_load::{self, StartWatch};
 use crate::error::Error;
 use crate::log;
 use crate::model::config::write;

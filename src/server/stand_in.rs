@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crate::control::access_files::AccessFiles;
-use crate::control::model_loader::ModelLoader;
-use crate::control::plan::server_context;
-use crate::control::threads::{FatalHook, start_shards};
+use crate::control::loading::model_loader::ModelLoader;
+use crate::control::outside::access_files::AccessFiles;
+use crate::control::serving::plan::server_context;
+use crate::control::serving::threads::{FatalHook, start_shards};
 use crate::error::Error;
 use crate::limits::STAND_IN_EXIT_TIMEOUT;
 use crate::model::repository::index::{RepositoryOverview, StartProgress};

@@ -17,12 +17,12 @@ use crate::protocol::trace::TraceOrder;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::ServedModel;
 use crate::queue::sync::{AtomicWaker, SegQueue};
-use crate::shard::connection_spread::{ConnectionInbox, HandedConnection};
-use crate::shard::control_request::ControlReply;
+use crate::shard::connections::connection_spread::{ConnectionInbox, HandedConnection};
+use crate::shard::connections::tls_configs::TlsConfigs;
 use crate::shard::nested_queue::{NestedQueue, NestedWork, PushOutcome};
-use crate::shard::shared_memory::PublishedRegions;
-use crate::shard::tls_configs::TlsConfigs;
-use crate::shard::trace_settings::{PublishedTraces, TraceReply};
+use crate::shard::services::control_request::ControlReply;
+use crate::shard::services::shared_memory::PublishedRegions;
+use crate::shard::services::trace_settings::{PublishedTraces, TraceReply};
 
 /// A change of the models, as one shard receives it.
 pub struct ModelChange {

@@ -1,64 +1,31 @@
 //! The shards: threads that each own a core, its connections and its requests. A shard moves bytes
 //! between sockets, the protocol code and the models; `protocol`, `connection` and `scheduler`,
 //! which have no sockets and no clock, decide the meaning of bytes and the order of requests.
+//!
+//! A folder imports only those below it:
+//!
+//! ```text
+//! sessions                one connection, from its first bytes to its last reply
+//! requests                from a message to its answer
+//! models                  handles of model versions, caches of answers
+//! services  connections   metrics, settings, shared memory; slots, listeners, receive memory
+//! ```
 
-pub mod access;
-mod call_chain;
-pub mod compression;
-pub mod connection_spread;
 pub mod connections;
-mod console;
-pub mod control_request;
-pub mod deferred_wakes;
-pub mod delivery;
-pub mod ensemble;
-pub mod ensemble_steps;
+pub mod deadline;
 pub mod gateway;
-pub mod generate;
-pub mod grpc;
-pub mod hosted;
-pub mod http1;
-pub mod http2;
-pub mod http2_link;
-pub mod infer;
-pub mod infer_pipeline;
-pub mod keys;
 pub mod lifecycle;
-pub mod linger;
-pub mod listener_kind;
-pub mod load_watch;
-pub mod logging;
 pub mod mailbox;
-mod memory;
-pub mod metrics_endpoint;
-pub mod metrics_text;
-pub mod model_table;
-pub mod nested;
+pub mod models;
 pub mod nested_queue;
-pub mod offload;
-mod on_demand;
-pub mod readiness;
-pub mod receive_budget;
-mod refusal_run;
-pub mod reply_stream;
-mod request_details;
-pub mod request_slots;
-pub mod response_cache;
-pub mod response_counter;
-pub mod rest;
+pub mod requests;
 pub mod server_context;
-pub mod session;
-pub mod shared_cache;
-pub mod shared_memory;
+pub mod services;
+pub mod sessions;
 #[cfg(test)]
 mod simulation;
-pub mod stream;
 pub mod supervisor;
 pub mod thread;
-pub mod tls;
-pub mod tls_configs;
-pub mod trace_settings;
-pub mod tracing;
 #[cfg(test)]
 pub mod trial;
 
@@ -88,21 +55,26 @@ use crate::protocol::shared_memory::Regions;
 use crate::runtime::clock;
 use crate::runtime::executor::{self, Task};
 use crate::runtime::socket::{ByteStream, Listener, Socket};
-use crate::shard::access::AccessSampler;
-use crate::shard::compression::CompressionShare;
-use crate::shard::connection_spread::{ConnectionInbox, ConnectionPlace, HandedConnection, PlacedConnection};
+use crate::shard::connections::connection_spread::{
+    self, ConnectionInbox, ConnectionPlace, HandedConnection, PlacedConnection,
+};
+use crate::shard::connections::listener_kind::ListenerKind;
+use crate::shard::connections::receive_budget::ShardReceiveBudget;
 use crate::shard::connections::{ConnectionGuard, Connections, Notice, ReservedFor, SlotGrant, SlotKind, SlotRefusal};
-use crate::shard::deferred_wakes::DeferredWakes;
-use crate::shard::keys::ShardKeys;
-use crate::shard::listener_kind::ListenerKind;
 use crate::shard::mailbox::{ControlEvent, ShardMailbox};
-use crate::shard::model_table::ModelTable;
-use crate::shard::receive_budget::ShardReceiveBudget;
-use crate::shard::request_slots::RequestSlots;
-use crate::shard::response_cache::ResponseCache;
-use crate::shard::shared_cache::SharedCache;
-use crate::shard::tls::ShardTls;
-use crate::shard::trace_settings::ShardTraces;
+use crate::shard::models::model_table::ModelTable;
+use crate::shard::models::response_cache::ResponseCache;
+use crate::shard::models::shared_cache::SharedCache;
+use crate::shard::requests::access::AccessSampler;
+use crate::shard::requests::compression::CompressionShare;
+use crate::shard::requests::deferred_wakes::DeferredWakes;
+use crate::shard::requests::keys::ShardKeys;
+use crate::shard::requests::nested;
+use crate::shard::requests::request_slots::RequestSlots;
+use crate::shard::services::load_watch;
+use crate::shard::services::trace_settings::ShardTraces;
+use crate::shard::sessions::tls::{self, ShardTls};
+use crate::shard::sessions::{metrics_endpoint, session};
 
 /// The interval at which the deadlines of connections are checked: at most a tenth of the shortest
 /// of them.

@@ -17,13 +17,13 @@ use crate::protocol::keys::KeyTable;
 use crate::queue::cache_link::CacheLink;
 use crate::queue::job_pool::JobPool;
 use crate::runtime::executor::IoPath;
-use crate::shard::control_request::ControlRequests;
+use crate::shard::connections::receive_budget::ProcessReceiveBudget;
+use crate::shard::connections::tls_configs::TlsConfigs;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlSender, ShardMailbox};
-use crate::shard::receive_budget::ProcessReceiveBudget;
-use crate::shard::shared_memory::SharedMemoryClient;
-use crate::shard::tls_configs::TlsConfigs;
-use crate::shard::trace_settings::TraceLink;
+use crate::shard::services::control_request::ControlRequests;
+use crate::shard::services::shared_memory::SharedMemoryClient;
+use crate::shard::services::trace_settings::TraceLink;
 use crate::wire::compression::deflate::DeflateLevel;
 
 /// The state that all threads of a server share.

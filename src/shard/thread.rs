@@ -13,19 +13,20 @@ use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::executor::{self, Runtime};
 use crate::runtime::ring::spin::Spin;
-use crate::shard::access::AccessSampler;
-use crate::shard::compression::CompressionShare;
+use crate::shard::connections::receive_budget::ShardReceiveBudget;
 use crate::shard::connections::{ConnectionBounds, Connections};
-use crate::shard::deferred_wakes::DeferredWakes;
-use crate::shard::keys::ShardKeys;
-use crate::shard::model_table::{LocalModel, ModelTable};
-use crate::shard::receive_budget::ShardReceiveBudget;
-use crate::shard::request_slots::RequestSlots;
-use crate::shard::response_cache::ResponseCache;
-use crate::shard::shared_cache::SharedCache;
-use crate::shard::tls::ShardTls;
-use crate::shard::trace_settings::ShardTraces;
-use crate::shard::{ListeningSockets, ServerContext, Shard, http2};
+use crate::shard::models::model_table::{LocalModel, ModelTable};
+use crate::shard::models::response_cache::ResponseCache;
+use crate::shard::models::shared_cache::SharedCache;
+use crate::shard::requests::access::AccessSampler;
+use crate::shard::requests::compression::CompressionShare;
+use crate::shard::requests::deferred_wakes::DeferredWakes;
+use crate::shard::requests::keys::ShardKeys;
+use crate::shard::requests::request_slots::RequestSlots;
+use crate::shard::services::trace_settings::ShardTraces;
+use crate::shard::sessions::http2;
+use crate::shard::sessions::tls::ShardTls;
+use crate::shard::{ListeningSockets, ServerContext, Shard};
 
 /// The parts that a shard is built from.
 pub struct ShardParts {

@@ -8,15 +8,15 @@ use crate::backend::custom_metrics::CustomMetrics;
 use crate::metrics::ShardCells;
 use crate::pressure::MemoryBoard;
 use crate::runtime::executor::IoPath;
-use crate::shard::control_request::ControlRequests;
+use crate::shard::connections::receive_budget::ProcessReceiveBudget;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::ControlSender;
-use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::server_context::{
     ConnectionLimits, ControlLink, KeyOptions, MemoryBudgets, MetricsSources, RequestPolicy, RuntimeOptions,
     ServerContext, ServiceOptions, TlsOptions,
 };
-use crate::shard::trace_settings::TraceLink;
+use crate::shard::services::control_request::ControlRequests;
+use crate::shard::services::trace_settings::TraceLink;
 
 /// Bytes of the receive memory, and of each message.
 const SIZE_MAX: usize = 1 << 20;

@@ -52,7 +52,7 @@ pub fn split_qualified(qualified: &str) -> (&str, &str) {
 }
 
 /// Checks a file name in field `field` of a model's configuration: a relative path without `..`. This checks the
-/// text alone; that no symbolic link leads out is checked when the file is opened (`control::beneath`).
+/// text alone; that no symbolic link leads out is checked when the file is opened (`control::repository::beneath`).
 ///
 /// # Errors
 /// `InvalidArgument` if the path is absolute or has an empty, `.` or `..` part, a NUL or a backslash.

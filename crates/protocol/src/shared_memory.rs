@@ -116,7 +116,7 @@ pub struct Regions {
     request_size_max: usize,
 }
 
-/// An operation on regions that a client requests. The thread of `control::shared_memory` carries it out.
+/// An operation on regions that a client requests. The thread of `control::outside::shared_memory` carries it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegionOrder {
     /// List one region, or all of the kind if the name is empty.
@@ -414,7 +414,7 @@ impl Regions {
 }
 
 /// The registry: current regions, and unregistered ones that requests still use. Owned by the thread of
-/// `control::shared_memory`, the only one that changes it; shards see snapshots ([`Regions`]).
+/// `control::outside::shared_memory`, the only one that changes it; shards see snapshots ([`Regions`]).
 #[derive(Debug)]
 pub struct RegionRegistry {
     regions: Arc<Regions>,

@@ -1,6 +1,6 @@
 //! Traces of inference requests, Triton's trace extension: settings, sampling and records. A shard
 //! makes the records and hands them over; a thread writes them to a file or sends them to a
-//! collector (`control::trace`). Pure, except for the numbers of traces and the counts of samples,
+//! collector (`control::outside::trace`). Pure, except for the numbers of traces and the counts of samples,
 //! which are atomics.
 
 pub mod record;

@@ -319,7 +319,7 @@ mod tests {
     use crate::runtime::clock::now;
     use crate::scheduler::sequence::{SequencePolicy, SlotStrategy};
     use crate::scheduler::{Policy, QueueBounds, ShapeKey};
-    use crate::shard::request_slots::RequestSlots;
+    use crate::shard::requests::request_slots::RequestSlots;
 
     struct Trial {
         model_queue: Arc<ModelQueue>,

@@ -143,7 +143,7 @@ mod tests {
     use crate::queue::completions::Completions;
     use crate::queue::queued_request::QueuedRequest;
     use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
-    use crate::shard::request_slots::RequestSlots;
+    use crate::shard::requests::request_slots::RequestSlots;
 
     static MICROS: AtomicU64 = AtomicU64::new(0);
 

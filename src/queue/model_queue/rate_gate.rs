@@ -89,7 +89,7 @@ mod tests {
     use crate::runtime::clock::now;
     use crate::scheduler::rate::{Demand, Need};
     use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
-    use crate::shard::request_slots::RequestSlots;
+    use crate::shard::requests::request_slots::RequestSlots;
 
     fn request_slots() -> Rc<RequestSlots> {
         Rc::new(RequestSlots::new(Arc::new(Completions::new())))

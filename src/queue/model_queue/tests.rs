@@ -14,7 +14,7 @@ use crate::queue::model_queue::poll::PollOutcome;
 use crate::queue::queued_request::{deadline_exceeded, timeout_expired};
 use crate::runtime::clock::{hold_at, now};
 use crate::scheduler::{QueuePolicy, ShapeKey};
-use crate::shard::request_slots::RequestSlots;
+use crate::shard::requests::request_slots::RequestSlots;
 use crate::tensor::Tensor;
 use crate::time::Instant;
 

@@ -35,8 +35,8 @@ use crate::queue::semaphore::{AcquireFuture, Semaphore};
 use crate::queue::sync::checked::{PlantedFault, plant};
 use crate::queue::sync::{Mutex, Thread, current, park};
 use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
-use crate::shard::deferred_wakes::DeferredWakes;
-use crate::shard::request_slots::{PendingAnswer, RequestSlots};
+use crate::shard::requests::deferred_wakes::DeferredWakes;
+use crate::shard::requests::request_slots::{PendingAnswer, RequestSlots};
 use crate::tensor::{Datatype, Tensor};
 use crate::time::Instant;
 

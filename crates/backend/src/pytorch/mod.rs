@@ -1,7 +1,7 @@
 //! PyTorch: TorchScript files run by the torch of the machine. Torch's interface is C++, which
 //! differs between releases, so that a shim with an interface in C ([`SHIM_SOURCE`]) is compiled on
 //! the user's machine against the installed torch. The server finds torch, compiles and keeps the
-//! shim (`control::pytorch_shim`); this backend opens it and runs modules.
+//! shim (`control::engines::pytorch_shim`); this backend opens it and runs modules.
 //!
 //! A module is loaded once for each instance, as in Triton, or once for all with `ENABLE_WEIGHT_SHARING`. It runs on
 //! borrowed inputs, on as many threads as its instance has. Its memory is that of the modules and of torch's allocator.

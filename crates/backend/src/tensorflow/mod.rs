@@ -1,6 +1,6 @@
 //! TensorFlow: runs SavedModels and frozen graphs by the library's C interface (`library`), which
 //! is opened when the first model needs it. Most such models run on OpenVINO if that is found,
-//! which is smaller and starts sooner (`control::frameworks` chooses); this backend is for models
+//! which is smaller and starts sooner (`control::engines::frameworks` chooses); this backend is for models
 //! that ask for it, have strings, or that OpenVINO cannot read.
 //!
 //! A model version is one session, which its instances run at the same time. Inputs are copied into tensors of the

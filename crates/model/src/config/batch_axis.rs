@@ -1,5 +1,5 @@
 //! A configuration without `max_batch_size`: the first dimensions of the model's file, if all are open, may be a batch
-//! axis. `control::batch_axis` checks that when the model is loaded.
+//! axis. `control::loading::batch_axis` checks that when the model is loaded.
 
 use crate::config::{CompletionRules, ConfigDraft};
 use crate::onnx::OnnxSignature;

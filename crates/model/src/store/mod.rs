@@ -1,5 +1,5 @@
 //! The contents of a store and of its mirror on disk: listings, the index of the mirror, and the
-//! objects to fetch. Parses and compares its inputs; `control::stores` reaches stores and writes
+//! objects to fetch. Parses and compares its inputs; `control::repository::stores` reaches stores and writes
 //! files.
 
 pub mod credentials;

@@ -11,11 +11,7 @@ use wire::json::JsonValue;
 /// # Errors
 ///
 /// `InvalidArgument`, with the name that was meant.
-pub(crate) fn refuse(
-    object: JsonValue<'_, '_>,
-    known: &[&str],
-    optional: &[&str],
-) -> Result<(), Error> {
+pub(crate) fn refuse(object: JsonValue<'_, '_>, known: &[&str], optional: &[&str]) -> Result<(), Error> {
     for (name, _) in object.members().filter(|(name, _)| !known.contains(name)) {
         if let Some(meant) = meant(object, name, optional) {
             return Err(Error::invalid(format!("unknown member '{name}': did you mean '{meant}'?")));

@@ -1,5 +1,5 @@
 //! A record as text of a trace file, in Triton's form: JSON objects with commas between them. Pure; the file and its
-//! brackets are `control::trace`'s.
+//! brackets are `control::outside::trace`'s.
 
 use crate::rest::encode::{write_elements_of, write_strings_of};
 use base::tensor::{Datatype, Tensor};

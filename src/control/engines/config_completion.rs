@@ -1,0 +1,394 @@
+//! The checked configuration of a model version: the draft from its configuration file, completed
+//! from its model file, its label files and its initial states.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::backend::Backend;
+use crate::backend::python::ModelProcess;
+use crate::backend::triton::{HostedChanges, HostedDraft, PreferredGroup, TritonHost};
+use crate::control::engines::frameworks::Frameworks;
+use crate::control::repository::model_source::ModelSource;
+use crate::control::repository::pinned_files::{PinnedFiles, open_python_file};
+use crate::error::Error;
+use crate::limits::{CONFIG_SIZE_MAX, LABELS_SIZE_MAX, MODEL_SIZE_MAX, PYTHON_FILE_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
+use crate::log;
+use crate::model::config::{CompletionRules, ConfigDraft, PreferredInstances, namespace_label};
+use crate::model::labels::Labels;
+use crate::model::name::qualified;
+use crate::model::onnx::OnnxSignature;
+use crate::model::platform::TENSORFLOW_BACKEND;
+use crate::model::repository::ModelDirectory;
+use crate::model::signature::ModelSignature;
+use crate::model::tensorflow::{GRAPH_TAG, SAVED_MODEL_FILE, SIGNATURE_DEF, SavedModel};
+use crate::model::trees;
+use crate::model::{ModelSpec, PythonModel};
+use crate::settings::{Compat, Settings};
+
+/// Completes configurations. Runs on load threads, because a Python model may take its time.
+#[derive(Clone, Copy)]
+pub struct ConfigCompletion<'a> {
+    /// The server's settings.
+    pub settings: &'a Settings,
+    /// Runs `auto_complete_config`; `None` if no Python is run.
+    pub python: Option<&'a dyn PythonEngine>,
+    /// Has hosted backends complete it; `None` if no foreign code is run.
+    pub host: Option<&'a TritonHost>,
+    /// The same for backends in processes of their own.
+    pub isolated: Option<&'a dyn LibraryCompletion>,
+    /// Has OpenVINO read its models.
+    pub frameworks: &'a Frameworks,
+}
+
+/// Has backends in processes of their own complete configurations.
+pub trait LibraryCompletion: Send + Sync {
+    /// Returns the backend's changes of a configuration; `None` if the model does not run in a
+    /// process of its own. Blocks until the process has ended.
+    ///
+    /// # Errors
+    /// The backend's error, or the reason that there was no process.
+    fn complete(&self, draft: &ConfigDraft, hosted: &HostedDraft<'_>) -> Result<Option<HostedChanges>, Error>;
+}
+
+/// Runs Python models: loads them as any [`Backend`], and has them complete their configuration.
+pub trait PythonEngine: Backend {
+    /// Runs the model's `auto_complete_config` in a process of its own and returns the configuration that it made, in
+    /// JSON. Blocks until the process has ended. Called on load threads, for several models at a time.
+    ///
+    /// # Errors
+    /// The error of the load: the function's own exception, or the reason that there was no
+    /// process.
+    fn complete_config(&self, model: &PythonDraft<'_>) -> Result<String, Error>;
+
+    /// Returns true if any model finalizes now. Each does for a limited time.
+    fn is_finalizing(&self) -> bool {
+        false
+    }
+
+    /// The processes of its models.
+    fn processes(&self) -> Vec<ModelProcess> {
+        Vec::new()
+    }
+}
+
+/// A Python model whose configuration is to be completed.
+pub struct PythonDraft<'a> {
+    /// The model's name.
+    pub name: &'a str,
+    /// The number of the version.
+    pub version: u64,
+    /// The directory of the version.
+    pub version_directory: PathBuf,
+    /// The name of its backend, which is also the name of a Python-based backend's directory.
+    pub backend: &'a str,
+    /// The code that its process runs.
+    pub python: &'a PythonModel,
+    /// The configuration so far: JSON with all defaults, as clients see it.
+    pub config: String,
+}
+
+impl ConfigCompletion<'_> {
+    /// Completes and checks the configuration of one version.
+    ///
+    /// # Errors
+    /// When the model file or the file of an initial state cannot be read, the configuration does not fit them, or
+    /// `auto_complete_config` of a Python model fails.
+    pub fn complete(
+        &self,
+        source: &ModelSource,
+        directory: &ModelDirectory,
+        version: u64,
+        draft: &ConfigDraft,
+        labels: &BTreeMap<String, Arc<Labels>>,
+    ) -> Result<ModelSpec, Error> {
+        if let Some(draft) = self.complete_by_model(source, directory, version, draft)? {
+            let labels = read_labels(source, directory, &draft)?;
+            return self.finish(source, directory, version, &draft, &labels);
+        }
+        self.finish(source, directory, version, draft, labels)
+    }
+
+    fn finish(
+        &self,
+        source: &ModelSource,
+        directory: &ModelDirectory,
+        version: u64,
+        draft: &ConfigDraft,
+        labels: &BTreeMap<String, Arc<Labels>>,
+    ) -> Result<ModelSpec, Error> {
+        let onnx = match draft.onnx_filename() {
+            Some(file) => {
+                let folder = directory.version_path(version);
+                let bytes = source.read(&format!("{folder}/{file}"), MODEL_SIZE_MAX);
+                let missing = |error| draft.stated_fault().unwrap_or_else(|| with_files(&error, file, directory));
+                let bytes = bytes.map_err(missing)?;
+                Some(OnnxSignature::decode(&bytes)?)
+            }
+            None => None,
+        };
+        let rules = completion_rules(self.settings, draft.backend());
+        let trees = match draft.tree_filename_to_complete().filter(|_| rules.is_on) {
+            Some(file) => {
+                let path = format!("{}/{file}", directory.version_path(version));
+                let bytes = source.read(&path, MODEL_SIZE_MAX).map_err(|error| with_files(&error, file, directory))?;
+                let model = trees::decode(&bytes, None);
+                Some(model.map_err(|error| error.with_prefix(&format!("unable to load model '{}': ", draft.name())))?)
+            }
+            None => None,
+        };
+        let signature = match draft.framework_filename_to_complete().filter(|_| rules.is_on) {
+            Some(file) => Some(self.signature(source, &directory.version_path(version), draft, file)?),
+            None => None,
+        };
+        let states = read_states(source, directory, draft)?;
+        let draft = draft.clone().with_state_files(states);
+        let draft = match (&trees, &signature) {
+            (Some(model), _) => draft.with_trees(model, rules),
+            (None, Some(signature)) => draft.with_signature(signature, rules)?,
+            (None, None) => draft,
+        };
+        let mut spec = draft.clone().complete(onnx.as_ref(), labels, rules)?;
+        if spec.is_batch_axis_derived
+            && let Some(differ) = Self::first_axes_that_differ(source, directory, version, (&draft, onnx.as_ref()))?
+        {
+            log::info(&format!(
+                "'{}' is not batched: the first axes of {differ} have different names in its file; max_batch_size above 0 \
+                 in its configuration says that they are its batch axis",
+                spec.name
+            ));
+            spec = draft.without_batch_axis().complete(onnx.as_ref(), labels, rules)?;
+        }
+        if spec.is_cached && !self.settings.cache.is_on() {
+            let name = &spec.name;
+            log::warning(&format!("'{name}' has a response cache, but the server has none: see --cache-config"));
+            spec.is_cached = false;
+        }
+        spec.follows_triton = self.settings.compat == Compat::Triton;
+        spec.namespace.clone_from(&directory.namespace);
+        spec.metric_labels.push_str(&namespace_label(&directory.namespace));
+        Ok(spec)
+    }
+
+    /// Two tensors of an ONNX file, which OpenVINO reads too, whose first axes have different names.
+    fn first_axes_that_differ(
+        source: &ModelSource,
+        directory: &ModelDirectory,
+        version: u64,
+        (draft, onnx): (&ConfigDraft, Option<&OnnxSignature>),
+    ) -> Result<Option<String>, Error> {
+        if let Some(onnx) = onnx {
+            return Ok(onnx.first_axes_that_differ());
+        }
+        let Some(file) = draft.framework_filename().filter(|file| file.ends_with(".onnx")) else { return Ok(None) };
+        let bytes = source.read(&format!("{}/{file}", directory.version_path(version)), MODEL_SIZE_MAX)?;
+        // A file that only OpenVINO can read has no names that are known.
+        Ok(OnnxSignature::decode(&bytes).ok().and_then(|onnx| onnx.first_axes_that_differ()))
+    }
+
+    /// The inputs and outputs that a model of OpenVINO's or TensorFlow's has in its file.
+    fn signature(
+        &self,
+        source: &ModelSource,
+        folder: &str,
+        draft: &ConfigDraft,
+        file: &str,
+    ) -> Result<ModelSignature, Error> {
+        if draft.backend() == TENSORFLOW_BACKEND {
+            let file = source.read(&format!("{folder}/{file}/{SAVED_MODEL_FILE}"), MODEL_SIZE_MAX)?;
+            let choose =
+                |model: SavedModel| model.choose(draft.parameter(GRAPH_TAG.0), draft.parameter(SIGNATURE_DEF.0));
+            let chosen = SavedModel::decode(&file).and_then(choose);
+            let chosen =
+                chosen.map_err(|error| error.with_prefix(&format!("unable to load model '{}': ", draft.name())))?;
+            return Ok(chosen.tensors());
+        }
+        // Files that the library opens by path must be beneath the repository.
+        let _pinned = PinnedFiles::new(source, folder, draft)?;
+        let openvino = self.frameworks.openvino();
+        let openvino =
+            openvino.map_err(|why| Error::unavailable(format!("model '{}' needs OpenVINO: {why}", draft.name())))?;
+        openvino.signature(draft.name(), &source.root.join(folder).join(file))
+    }
+
+    /// Returns the draft as the model's own code completes it; `None` if it has no such code or
+    /// must not be asked.
+    fn complete_by_model(
+        &self,
+        source: &ModelSource,
+        directory: &ModelDirectory,
+        version: u64,
+        draft: &ConfigDraft,
+    ) -> Result<Option<ConfigDraft>, Error> {
+        if let Some(library) = draft.library() {
+            return self.complete_by_library(source, directory, version, draft, library).map(Some);
+        }
+        let python = draft.python()?.filter(|python| self.settings.auto_complete && !python.is_own());
+        let Some(python) = python else { return Ok(None) };
+        let folder = directory.version_path(version);
+        let text = self.read_python_file(source, &folder, draft.backend(), &python)?;
+        let is_long = text.len() as u64 > PYTHON_FILE_SIZE_MAX;
+        // One more process would start, import the model and end; few models have the function.
+        if !is_long && !may_complete(&text) {
+            return Ok(None);
+        }
+        let model = PythonDraft {
+            name: draft.name(),
+            version,
+            version_directory: source.root.join(&folder),
+            backend: draft.backend(),
+            python: &python,
+            config: draft.shown(),
+        };
+        let engine = self.python.ok_or_else(|| no_python(draft.name()))?;
+        let returned = engine.complete_config(&model)?;
+        if returned.len() > CONFIG_SIZE_MAX {
+            let name = draft.name();
+            return Err(Error::invalid(format!(
+                "auto_complete_config of model '{name}' made a configuration of {} bytes, more than the {CONFIG_SIZE_MAX} \
+                 allowed",
+                returned.len()
+            )));
+        }
+        draft.clone().with_completion(returned.as_bytes()).map(Some)
+    }
+
+    /// Returns the draft as the model's backend completes it, which initializes the model.
+    fn complete_by_library(
+        &self,
+        source: &ModelSource,
+        directory: &ModelDirectory,
+        version: u64,
+        draft: &ConfigDraft,
+        library: &str,
+    ) -> Result<ConfigDraft, Error> {
+        let host = self.host.ok_or_else(|| no_host(draft.name()))?;
+        let hosted = HostedDraft {
+            name: draft.name(),
+            qualified_name: &qualified(&directory.namespace, draft.name()),
+            version,
+            version_directory: &source.root.join(directory.version_path(version)),
+            backend: draft.backend(),
+            file: library,
+            config: &draft.shown(),
+        };
+        let isolated = self.isolated.map(|isolated| isolated.complete(draft, &hosted)).transpose()?.flatten();
+        let changes = isolated.map_or_else(|| host.complete(&hosted), Ok)?;
+        let prefers =
+            |group: PreferredGroup| PreferredInstances { kind: group.kind, count: group.count, gpus: group.gpus };
+        let preferred: Vec<_> = changes.preferred.into_iter().map(prefers).collect();
+        let draft = match changes.config.as_deref() {
+            Some(config) if config.len() > CONFIG_SIZE_MAX => {
+                let (name, size) = (draft.name(), config.len());
+                return Err(Error::invalid(format!(
+                    "the backend of model '{name}' made a configuration of {size} bytes, more than the {CONFIG_SIZE_MAX} \
+                     allowed"
+                )));
+            }
+            Some(config) => draft.clone().with_completion(config.as_bytes())?,
+            None => draft.clone(),
+        };
+        draft.with_preferred(&preferred)
+    }
+
+    /// Reads the file that the processes of a model begin with; only the beginning if it is too
+    /// long.
+    fn read_python_file(
+        &self,
+        source: &ModelSource,
+        folder: &str,
+        backend: &str,
+        python: &PythonModel,
+    ) -> Result<Vec<u8>, Error> {
+        let folder = if python.is_backend { backend } else { folder };
+        let path = format!("{folder}/{}", python.file);
+        let cannot_read = |error: std::io::Error| Error::invalid(format!("cannot read '{path}': {error}"));
+        let file = match python.is_backend {
+            // The operator put it there: a link may lead anywhere.
+            true => File::open(self.settings.backend_directory.join(&path)).map_err(cannot_read)?,
+            false => open_python_file(source, &path)?,
+        };
+        let mut text = Vec::new();
+        file.take(PYTHON_FILE_SIZE_MAX + 1).read_to_end(&mut text).map_err(cannot_read)?;
+        Ok(text)
+    }
+}
+
+/// The function of a Python model that completes its configuration.
+const AUTO_COMPLETE: &[u8] = b"auto_complete_config";
+/// Beginnings of a model's class whose functions are all in the file: it is neither imported nor
+/// has it a base.
+const WHOLE_CLASSES: [&[u8]; 3] =
+    [b"class TritonPythonModel:", b"class TritonPythonModel():", b"class TritonPythonModel(object):"];
+
+/// Returns true if the model of a file may have the function.
+fn may_complete(text: &[u8]) -> bool {
+    let has = |want: &[u8]| text.windows(want.len()).any(|word| word == want);
+    has(AUTO_COMPLETE) || !WHOLE_CLASSES.iter().any(|class| has(class))
+}
+
+/// Returns the refusal of a Python model by a server that runs no Python.
+pub fn no_python(model: &str) -> Error {
+    Error::unavailable(format!("model '{model}' is a Python model, and this server runs no Python"))
+}
+
+/// Returns the refusal of a shared library's model by a server that runs no shared libraries.
+pub fn no_host(model: &str) -> Error {
+    Error::unavailable(format!("model '{model}' is run by a library of Triton's, and this process opens none"))
+}
+
+/// Returns the error of a file that cannot be read, with the files that are there instead. The
+/// files of the first version are known.
+fn with_files(error: &Error, file: &str, directory: &ModelDirectory) -> Error {
+    let files = &directory.files;
+    if directory.versions.len() != 1 || files.iter().any(|have| have == file) {
+        return error.clone();
+    }
+    let names: Vec<_> = files.iter().take(5).map(|name| format!("'{name}'")).collect();
+    let found = match names.as_slice() {
+        [] => "its directory is empty".to_owned(),
+        names => format!("its directory has {}: rename the file, or set 'default_model_filename'", names.join(", ")),
+    };
+    Error::new(error.code(), format!("{error}; {found}"))
+}
+
+fn completion_rules(settings: &Settings, backend: &str) -> CompletionRules {
+    let default = CompletionRules::default();
+    let rows_max_default = settings.backend_config.rows_max_default(backend).unwrap_or(default.rows_max_default);
+    CompletionRules { is_on: settings.auto_complete, rows_max_default }
+}
+
+/// Reads the label files that a configuration names.
+///
+/// # Errors
+/// When a file cannot be read, is larger than `LABELS_SIZE_MAX`, or is not UTF-8.
+pub fn read_labels(
+    source: &ModelSource,
+    directory: &ModelDirectory,
+    draft: &ConfigDraft,
+) -> Result<BTreeMap<String, Arc<Labels>>, Error> {
+    let mut labels = BTreeMap::new();
+    for name in draft.label_filenames() {
+        let path = directory.file(name);
+        let text = String::from_utf8(source.read(&path, LABELS_SIZE_MAX)?);
+        let text = text.map_err(|_| Error::invalid(format!("'{path}' is not UTF-8")))?;
+        labels.insert(name.to_owned(), Arc::new(Labels::from_text(&text)));
+    }
+    Ok(labels)
+}
+
+/// Reads the initial states of sequences from the files that the configuration names.
+fn read_states(
+    source: &ModelSource,
+    directory: &ModelDirectory,
+    draft: &ConfigDraft,
+) -> Result<BTreeMap<String, Arc<[u8]>>, Error> {
+    let mut states = BTreeMap::new();
+    for name in draft.state_filenames() {
+        let path = directory.file(&format!("initial_state/{name}"));
+        states.insert(name, source.read(&path, SEQUENCE_STATE_BYTES_MAX)?.into());
+    }
+    Ok(states)
+}

@@ -1,0 +1,70 @@
+//! The runs of a loaded model before it serves: its warm-up, those that choose its placement, and those that check its
+//! batch axis. Called by the loader on load threads.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::backend::{Backend, LoadedModel, Threads};
+use crate::control::engines::engine::EngineName;
+use crate::control::engines::isolation::{EngineProcesses, ISOLATION};
+use crate::control::loading::batch_axis;
+use crate::control::loading::model_loader::ModelLoader;
+use crate::control::loading::placement::{self, PlacementChoice};
+use crate::control::loading::warm_up;
+use crate::control::repository::model_source::ModelSource;
+use crate::control::repository::pinned_files::PinnedFiles;
+use crate::error::Error;
+use crate::model::ModelSpec;
+use crate::model::spec::{SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETER};
+
+/// Returns the parameters that the served configuration shows of a load's decisions.
+pub(super) fn decisions<'a>(
+    choice: &PlacementChoice,
+    engine: Option<&'a EngineName>,
+    is_isolated: bool,
+) -> Vec<(&'static str, &'a str)> {
+    let mut decisions = vec![(placement::PARAMETER, choice.site.as_str())];
+    if let Some(EngineName { engine, version }) = engine {
+        decisions.extend([(SERVED_ENGINE_PARAMETER, *engine), (SERVED_ENGINE_VERSION_PARAMETER, version)]);
+    }
+    decisions.extend(is_isolated.then_some((ISOLATION, "process")));
+    decisions
+}
+
+impl ModelLoader {
+    /// Warms a model up, chooses its placement, and checks its batch axis.
+    ///
+    /// # Errors
+    /// That of an instance, of its warm-up, or of a model that can never run.
+    pub(super) fn try_runs(
+        &self,
+        (spec, model, threads): (&Arc<ModelSpec>, &dyn LoadedModel, &Threads),
+        engine: (Option<&EngineProcesses>, Option<&dyn Backend>),
+        (source, pinned, path): (&ModelSource, &PinnedFiles, &Path),
+    ) -> Result<PlacementChoice, Error> {
+        let tried = warm_up::try_warm_up(spec, model, threads)?;
+        let bound_by = placement::bound_by(spec, &self.settings);
+        let mut choice = placement::choose(spec, &tried, threads, bound_by, pinned.depends_on_values)?;
+        drop(tried);
+        let no_axis = self.check_axis_apart((spec, model, threads), engine, (source, pinned, path))?;
+        choice.note_batch_axis(spec, no_axis);
+        Ok(choice)
+    }
+
+    /// Checks the batch axis of a model that `placement` does not try. Returns the reason if it is not one.
+    fn check_axis_apart(
+        &self,
+        (spec, model, threads): (&Arc<ModelSpec>, &dyn LoadedModel, &Threads),
+        (processes, used): (Option<&EngineProcesses>, Option<&dyn Backend>),
+        (source, pinned, path): (&ModelSource, &PinnedFiles, &Path),
+    ) -> Result<Option<String>, Error> {
+        let is_apart = !placement::is_tried(spec) && !self.runs_torch_in_python(spec)?;
+        let kind = batch_axis::needed(spec).filter(|_| is_apart);
+        let (Some(kind), Some(backend)) = (kind, used) else { return Ok(None) };
+        let load = |spec: &Arc<ModelSpec>| {
+            let isolated = self.isolated(processes, backend, (source, pinned))?;
+            pinned.load(isolated.as_ref().map_or(backend, |isolated| isolated as _), spec, path)
+        };
+        batch_axis::check_apart((spec, kind), model, threads, pinned.files_size, load)
+    }
+}

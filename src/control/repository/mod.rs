@@ -1,0 +1,10 @@
+//! The model repositories: models on disks and in stores, their files and identities. Files are opened beneath a repository
+//! only. Called on threads of loads and scans.
+
+pub mod beneath;
+pub mod model_identity;
+pub mod model_source;
+pub mod pinned_files;
+pub mod repositories;
+pub mod stores;
+pub mod uploaded_files;

@@ -1,0 +1,438 @@
+//! A path on the command line: a model repository, one model's directory (as KServe mounts it), or
+//! an ONNX file. A single model is served like a repository with one model; it needs no
+//! configuration, and its name comes from `--model-name`, its configuration, its directory or its
+//! file. A directory with nothing but one ONNX file, whatever its name, counts as that file. The
+//! contents of a store are read in its mirror ([`StoreMirror`]).
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::control::repository::beneath::RepositoryRoot;
+use crate::control::repository::stores::mirror::{StoreLease, StoreMirror};
+use crate::control::repository::stores::{self, StoreNames};
+use crate::error::Error;
+use crate::limits::CONFIG_SIZE_MAX;
+use crate::log;
+use crate::metrics::StoreCells;
+use crate::model::config::{ConfigDraft, ConfigSurroundings, configured_name};
+use crate::model::parse::text::Notation;
+use crate::model::platform::{PYTORCH_BACKEND, TENSORFLOW_BACKEND, backend_of_file};
+use crate::model::repository::{FoundModels, Listing, ModelDirectory, is_hidden};
+use crate::settings::{Settings, StoreUrl};
+
+/// Models of a repository that an error names.
+const NAMES_SHOWN: usize = 5;
+
+/// An opened path with one model or many.
+pub struct ModelSource {
+    /// The directory beneath which files are read.
+    pub repository: RepositoryRoot,
+    /// Its path, for messages and for engines that load by path.
+    pub root: PathBuf,
+    kind: SourceKind,
+    /// The store that the path mirrors.
+    store: Option<StoreMirror>,
+}
+
+enum SourceKind {
+    /// One model's directory, as named on the command line.
+    Directory(PathBuf),
+    /// An ONNX file, as named on the command line, and its path with links resolved; or the only one in a directory, twice.
+    File(PathBuf, PathBuf),
+    /// A directory of models.
+    Repository,
+}
+
+impl ModelSource {
+    /// Opens a path and determines which of the three it is.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the path cannot be opened or listed, or is a repository although `--model-name` is given.
+    pub fn open(path: &Path, settings: &Settings) -> Result<Self, Error> {
+        match StoreUrl::read(path) {
+            None => Self::open_path(path, settings),
+            Some(url) => Self::open_store(url.map_err(Error::invalid)?, settings),
+        }
+    }
+
+    /// Opens a store's mirror. If the store has one model, that is mirrored now; otherwise models
+    /// are mirrored by the scans and the loads that look for them. A store that cannot be reached
+    /// counts as its mirror.
+    fn open_store(url: StoreUrl, settings: &Settings) -> Result<Self, Error> {
+        let store = stores::open(url, settings)?;
+        let tree = store.tree();
+        let is_one = match store.names() {
+            Ok(names) => has_one_model(&names),
+            Err(error) if store.has_copy() => {
+                log::warning(&format!("{error}; serving what was fetched earlier"));
+                true
+            }
+            Err(error) => return Err(error),
+        };
+        if is_one {
+            warn_of_copies(store.mirror_all());
+            return Ok(Self { store: Some(store), ..Self::open_path(&tree, settings)? });
+        }
+        let opened = Self::of_directory(tree).map_err(|error| Error::internal(error.to_string()))?;
+        Ok(Self { store: Some(store), ..opened })
+    }
+
+    fn open_path(path: &Path, settings: &Settings) -> Result<Self, Error> {
+        if path.is_file() {
+            // A link may lead anywhere here: the user named the path.
+            let file = path.canonicalize().map_err(|error| io_error("open the model", path, &error))?;
+            let root = file.parent().unwrap_or(Path::new("/")).to_path_buf();
+            let repository = RepositoryRoot::open(&root).map_err(|error| io_error("open the model", path, &error))?;
+            return Ok(Self { repository, root, kind: SourceKind::File(path.to_path_buf(), file), store: None });
+        }
+        let repository =
+            RepositoryRoot::open(path).map_err(|error| io_error("open the model repository", path, &error))?;
+        let listing = repository.list().map_err(|error| io_error("list", path, &error))?;
+        if listing.is_saved_model() {
+            // A model's directory lies in the one around it, as a file does.
+            let model = path.canonicalize().map_err(|error| io_error("open the model", path, &error))?;
+            let root = model.parent().unwrap_or(Path::new("/")).to_path_buf();
+            let repository = RepositoryRoot::open(&root).map_err(|error| io_error("open the model", path, &error))?;
+            return Ok(Self { repository, root, kind: SourceKind::File(model.clone(), model), store: None });
+        }
+        if let Some(only) = lone_model(path, &listing, settings) {
+            return Self::open(&only, settings);
+        }
+        let kind = match (listing.is_model(), listing.lone_onnx_file()) {
+            (true, _) => SourceKind::Directory(path.to_path_buf()),
+            (false, Some(file)) => SourceKind::File(path.join(file), path.join(file)),
+            (false, None) if settings.model_name.is_some() => return Err(misplaced_name(path, &listing)),
+            (false, None) => SourceKind::Repository,
+        };
+        Ok(Self { repository, root: path.to_path_buf(), kind, store: None })
+    }
+
+    /// Opens a directory as a repository without looking at its contents.
+    ///
+    /// # Errors
+    /// The error of `open` when the path is not a readable directory.
+    pub fn of_directory(root: PathBuf) -> io::Result<Self> {
+        Ok(Self { repository: RepositoryRoot::open(&root)?, root, kind: SourceKind::Repository, store: None })
+    }
+
+    /// Returns the path that it was opened with, and true if that is a directory of models.
+    pub fn path(&self) -> (&Path, bool) {
+        match &self.kind {
+            SourceKind::Directory(path) | SourceKind::File(path, _) => (path, false),
+            SourceKind::Repository => (&self.root, true),
+        }
+    }
+
+    /// Returns the figures of the store that it mirrors.
+    pub fn store_cells(&self) -> Option<&Arc<StoreCells>> {
+        self.store.as_ref().map(StoreMirror::cells)
+    }
+
+    /// Keeps the files of a model unchanged while they are loaded; only those of a mirror could
+    /// change.
+    ///
+    /// # Errors
+    /// When the cache of the mirror cannot be written.
+    pub fn lease(&self, model: &ModelDirectory) -> Result<Option<StoreLease>, Error> {
+        let name = if model.path == "." { "" } else { &model.path };
+        self.store.as_ref().map(|store| store.lease(name)).transpose()
+    }
+
+    /// Lists the models, those of a store after mirroring it. A model that could not be mirrored
+    /// stays as it was; one that never was mirrored is refused with the reason.
+    ///
+    /// # Errors
+    /// When the path cannot be listed, or a single model's name or configuration is invalid; when the store cannot be
+    /// listed and there is no mirror of it.
+    pub fn scan(&self, settings: &Settings) -> Result<FoundModels, Error> {
+        let refused = match self.store.as_ref().map(StoreMirror::mirror_all) {
+            None => Vec::new(),
+            Some(Err(error)) if !self.store.as_ref().is_some_and(StoreMirror::has_copy) => return Err(error),
+            Some(outcome) => warn_of_copies(outcome),
+        };
+        let mut found = self.scan_path(settings)?;
+        for (name, error) in refused {
+            let is_there = found.models.iter().any(|model| model.name == name);
+            if !is_there && !name.is_empty() && found.refused.iter().all(|(other, _)| *other != name) {
+                found.refused.push((name, error));
+            }
+        }
+        Ok(found)
+    }
+
+    fn scan_path(&self, settings: &Settings) -> Result<FoundModels, Error> {
+        let list = |path: &Path| self.repository.list().map_err(|error| io_error("list", path, &error));
+        let one = |model| FoundModels { models: vec![model], ..FoundModels::default() };
+        let mut found = match &self.kind {
+            SourceKind::Repository => list(&self.root)?.find_models(),
+            SourceKind::File(given, file) => one(file_model(given, file, &self.repository, settings)?),
+            SourceKind::Directory(path) => one(directory_model(path, list(path)?, &self.repository, settings)?),
+        };
+        let namespace = self.namespace(settings);
+        found.models.iter_mut().for_each(|model| model.namespace.clone_from(&namespace));
+        Ok(found)
+    }
+
+    /// Finds one model by name.
+    ///
+    /// # Errors
+    /// When its directory cannot be listed or is not a model.
+    pub fn find(&self, name: &str, settings: &Settings) -> Result<Option<ModelDirectory>, Error> {
+        if let SourceKind::Repository = self.kind {
+            if let Some(store) = self.store.as_ref().filter(|_| mirrors_on_demand(settings)) {
+                match store.mirror_model(name) {
+                    Err(error) if self.repository.contains(name) => {
+                        log::warning(&format!("{error}; '{name}' is loaded as it was fetched earlier"));
+                    }
+                    outcome => outcome?,
+                }
+            }
+            if !self.repository.contains(name) {
+                return Ok(None);
+            }
+            let directory = ModelDirectory::from_entry(&self.repository.list_model(name))?;
+            return Ok(Some(ModelDirectory { namespace: self.namespace(settings), ..directory }));
+        }
+        let found = if mirrors_on_demand(settings) { self.scan(settings) } else { self.scan_path(settings) };
+        Ok(found?.models.into_iter().find(|model| model.name == name))
+    }
+
+    /// Returns the model in a directory of another name, `.` for the repository itself.
+    ///
+    /// # Errors
+    /// When the directory cannot be listed or is not a model.
+    pub fn renamed(&self, path: &str, name: &str) -> Result<ModelDirectory, Error> {
+        let directory = if path == "." {
+            let listing = self.repository.list().map_err(|error| io_error("list", &self.root, &error))?;
+            ModelDirectory::of_listing(name.to_owned(), listing)?
+        } else {
+            ModelDirectory::from_entry(&self.repository.list_model(path))?
+        };
+        Ok(ModelDirectory { name: name.to_owned(), is_renamed: true, ..directory })
+    }
+
+    /// Returns true if it has a model of this name.
+    pub fn has(&self, name: &str, settings: &Settings) -> bool {
+        match self.kind {
+            SourceKind::Repository if self.repository.contains(name) => true,
+            SourceKind::Repository => {
+                self.store_names(settings).is_some_and(|names| names.is_ok_and(|all| all.contains(&name.to_owned())))
+            }
+            SourceKind::Directory(_) | SourceKind::File(..) => {
+                self.find(name, settings).is_ok_and(|found| found.is_some())
+            }
+        }
+    }
+
+    /// Returns the namespace of its models: its path as in the flag; empty without
+    /// `--model-namespacing`.
+    pub fn namespace(&self, settings: &Settings) -> String {
+        let path = match &self.store {
+            Some(store) => store.name().into(),
+            None => self.path().0.to_string_lossy(),
+        };
+        match path.trim_end_matches('/') {
+            _ if !settings.repository_rules.has_namespaces => String::new(),
+            "" => path.into_owned(),
+            path => path.to_owned(),
+        }
+    }
+
+    /// Returns the names of all models, without reading their directories.
+    ///
+    /// # Errors
+    /// When the path cannot be listed.
+    pub fn names(&self, settings: &Settings) -> Result<Vec<String>, Error> {
+        match self.store_names(settings) {
+            Some(Err(error)) => log::warning(&format!("{error}; the index shows what was fetched earlier")),
+            Some(names) => return names,
+            None => {}
+        }
+        if let SourceKind::Repository = self.kind {
+            let names = self.repository.names().map_err(|error| io_error("list", &self.root, &error))?;
+            let models = names.into_iter().filter(|entry| entry.is_directory && !is_hidden(&entry.name));
+            return Ok(models.map(|entry| entry.name).collect());
+        }
+        Ok(self.scan_path(settings)?.models.into_iter().map(|model| model.name).collect())
+    }
+
+    /// Returns the names of all models in the store, if models are mirrored on demand.
+    fn store_names(&self, settings: &Settings) -> Option<Result<Vec<String>, Error>> {
+        let is_repository = matches!(self.kind, SourceKind::Repository);
+        let store = self.store.as_ref().filter(|_| is_repository && mirrors_on_demand(settings))?;
+        let models = |names: StoreNames| names.directories.into_iter().filter(|name| !is_hidden(name)).collect();
+        Some(store.names().map(models))
+    }
+
+    /// Reads a model's configuration file, or the configuration that a client sent.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is invalid, or when it is missing and auto-completion is
+    /// off.
+    pub fn draft(&self, model: &ModelDirectory, settings: &Settings) -> Result<ConfigDraft, Error> {
+        let files = settings.auto_complete.then_some(model.files.as_slice());
+        let has_backend_file = has_backend_file(settings);
+        // A library may lie beside the model or in its version's directory.
+        let has_library = |file: &str| model.beside.iter().chain(&model.files).any(|have| have == file);
+        let has_backend_file =
+            |backend: &str, file: &str| has_backend_file(backend, file) || (file.ends_with(".so") && has_library(file));
+        let (is_renamed, forced_libraries) = (model.is_renamed, settings.backend_config.forced.as_slice());
+        let surroundings =
+            ConfigSurroundings { files, has_backend_file: &has_backend_file, forced_libraries, is_renamed };
+        if let Some((notation, text)) = &model.given {
+            return ConfigDraft::read(&model.name, *notation, text.as_bytes(), surroundings);
+        }
+        let named = settings.model_config_name.as_ref().and_then(|name| model.named_config(name));
+        if let Some(file) = named {
+            let text = self.read(&model.file(&file), CONFIG_SIZE_MAX)?;
+            let draft = ConfigDraft::read(&model.name, Notation::Text, &text, surroundings);
+            return draft.map_err(|error| error.with_prefix(&format!("in {file}: ")));
+        }
+        let Some(notation) = model.notation()? else {
+            if settings.auto_complete {
+                return ConfigDraft::read(&model.name, Notation::Text, b"", surroundings);
+            }
+            // Triton's text has the path on the machine, which is of no use to a client.
+            let path = model.file(Notation::Text.filename());
+            return Err(Error::invalid(format!("failed to open text file for read {path}: No such file or directory")));
+        };
+        let text = self.read(&model.file(notation.filename()), CONFIG_SIZE_MAX)?;
+        ConfigDraft::read(&model.name, notation, &text, surroundings)
+    }
+
+    /// Reads a file of at most `size_max` bytes, by its path beneath the root.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when it cannot be read or is larger.
+    pub fn read(&self, path: &str, size_max: usize) -> Result<Vec<u8>, Error> {
+        let bytes = self.repository.read(path, size_max);
+        bytes.map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))
+    }
+}
+
+/// Returns a function that is true for files in the directory of backends.
+pub fn has_backend_file(settings: &Settings) -> impl Fn(&str, &str) -> bool + '_ {
+    |backend, file| settings.backend_directory.join(backend).join(file).is_file()
+}
+
+/// Returns the only model of a repository, if `--model-name` names it.
+fn lone_model(path: &Path, listing: &Listing, settings: &Settings) -> Option<PathBuf> {
+    settings.model_name.as_ref()?;
+    if listing.is_model() || listing.lone_onnx_file().is_some() {
+        return None;
+    }
+    let mut found = listing.find_models().models;
+    let only = path.join(found.pop().filter(|_| found.is_empty())?.name);
+    // Nothing outside the repository is read, even through a link in it.
+    let is_beneath = only.canonicalize().ok()?.starts_with(path.canonicalize().ok()?);
+    is_beneath.then_some(only)
+}
+
+/// Returns the error for `--model-name` with a repository: the remedy depends on its models.
+fn misplaced_name(path: &Path, listing: &Listing) -> Error {
+    let found = listing.find_models().models;
+    let names: Vec<_> = found.iter().take(NAMES_SHOWN).map(|model| format!("'{}'", model.name)).collect();
+    let more = if found.len() > names.len() { ", …" } else { "" };
+    let holds = match found.first() {
+        None => "no model: expected an ONNX file, or directories such as 1/model.onnx or NAME/1/model.onnx".to_owned(),
+        Some(first) => format!(
+            "the models {}{more}: leave the flag out, or serve one of them, as in '{}'",
+            names.join(", "),
+            path.join(&first.name).display()
+        ),
+    };
+    Error::invalid(format!(
+        "--model-name is for a path that holds one model, and '{}' is a repository of {holds}",
+        path.display()
+    ))
+}
+
+fn io_error(verb: &str, path: &Path, error: &io::Error) -> Error {
+    Error::invalid(format!("cannot {verb} '{}': {error}", path.display()))
+}
+
+/// Returns true if models of stores are fetched on demand, and not all of them.
+fn mirrors_on_demand(settings: &Settings) -> bool {
+    settings.loads_when_asked()
+}
+
+/// Returns true if these may be the names in the directory of a single model, or of its version.
+fn has_one_model(names: &StoreNames) -> bool {
+    let is_version = |name: &String| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+    names.directories.iter().any(is_version) || (names.directories.is_empty() && !names.files.is_empty())
+}
+
+/// Logs the models of a store that could not be mirrored, since earlier copies are served.
+fn warn_of_copies(outcome: Result<Vec<(String, Error)>, Error>) -> Vec<(String, Error)> {
+    match outcome {
+        Ok(refused) => {
+            refused.iter().for_each(|(_, error)| log::error(error.text()));
+            refused
+        }
+        Err(error) => {
+            log::error(&format!("{error}; serving what was fetched earlier"));
+            Vec::new()
+        }
+    }
+}
+
+fn file_model(
+    given: &Path,
+    file: &Path,
+    repository: &RepositoryRoot,
+    settings: &Settings,
+) -> Result<ModelDirectory, Error> {
+    let text = |part: Option<&std::ffi::OsStr>| part.and_then(|part| part.to_str()).map(str::to_owned);
+    let (stem, filename) = (text(given.file_stem()), text(file.file_name()));
+    let (Some(stem), Some(filename)) = (stem, filename) else {
+        return Err(Error::invalid(format!("the name of '{}' is not UTF-8", given.display())));
+    };
+    let is_saved_model = repository.is_directory(&filename);
+    let Some(backend) = (if is_saved_model { Some(TENSORFLOW_BACKEND) } else { backend_of_file(&filename) }) else {
+        return Err(Error::invalid(format!(
+            "the name of '{}' does not end in .onnx, .xml (OpenVINO), .tflite, .pt or as tree models do (.json, .ubj, .bst, \
+             .model, .txt, .tl): give such a file or a directory",
+            given.display()
+        )));
+    };
+    // TorchScript keeps neither datatypes nor shapes.
+    let config =
+        repository.read(Notation::Text.filename(), CONFIG_SIZE_MAX).ok().filter(|_| backend == PYTORCH_BACKEND);
+    let config = config.and_then(|config| String::from_utf8(config).ok());
+    let named = config.as_ref().and_then(|config| configured_name(Notation::Text, config.as_bytes()).ok().flatten());
+    let name = settings.model_name.clone().or(named).unwrap_or(stem);
+    ModelDirectory::of_file(name, backend, (&filename, repository.stamp(&filename)), config.as_deref())
+}
+
+fn directory_model(
+    path: &Path,
+    listing: Listing,
+    repository: &RepositoryRoot,
+    settings: &Settings,
+) -> Result<ModelDirectory, Error> {
+    let absolute = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let directory = absolute.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+    let mut model = ModelDirectory::of_listing(directory, listing)?;
+    let configured = match model.notation()? {
+        None => None,
+        Some(notation) => {
+            let text = repository.read(notation.filename(), CONFIG_SIZE_MAX).map_err(|error| {
+                Error::invalid(format!("cannot read '{}': {error}", path.join(notation.filename()).display()))
+            })?;
+            configured_name(notation, &text)?.map(|name| (notation, name))
+        }
+    };
+    match (&settings.model_name, configured) {
+        (Some(name), Some((notation, configured))) if *name != configured => {
+            let filename = notation.filename();
+            log::info(&format!("the model that {filename} calls '{configured}' is served as '{name}' (--model-name)"));
+            model.name.clone_from(name);
+            model.is_renamed = true;
+        }
+        (Some(name), _) => model.name.clone_from(name),
+        (None, Some((_, configured))) => model.name = configured,
+        (None, None) => {}
+    }
+    Ok(model)
+}

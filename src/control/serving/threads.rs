@@ -1,0 +1,301 @@
+//! Starts and stops the server's threads: each shard pinned to one core, workers and their engines' threads pinned to
+//! the cores of their placement. A panic is logged at once: in a worker it loses the instance, in a shard it ends the
+//! server.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::backend::{Instance, Threads, threads};
+use crate::control::machine::cores;
+use crate::control::machine::spawn::spawn;
+use crate::control::serving::plan::WorkerPlacement;
+use crate::error::Error;
+use crate::log;
+use crate::queue::model_queue::ModelQueue;
+use crate::queue::served_model::{Placement, ServedModel};
+use crate::queue::worker;
+use crate::queue::worker::panic_text;
+use crate::runtime::clock;
+use crate::runtime::executor::pin;
+use crate::shard::thread::{self, ShardParts};
+use crate::time::Instant;
+
+/// Workers whose cores a log line shows.
+const WORKERS_SHOWN: usize = 16;
+
+/// Called with the reason when a thread hits a fault that the server cannot survive. Called from any thread.
+pub type FatalHook = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Called on a thread at its end.
+pub type EndedHook = Arc<dyn Fn() + Send + Sync>;
+
+/// The calls by which worker threads report their end. Each has a clone.
+#[derive(Clone)]
+pub struct ThreadHooks {
+    /// Nothing is ever sent: the channel closes when the last worker has dropped its clone.
+    pub running: mpsc::Sender<Infallible>,
+    /// Called by each worker at its end.
+    pub ended: EndedHook,
+}
+
+/// The worker threads of one model version. Dropping it tells them to end.
+pub struct WorkerGroup {
+    served: Arc<ServedModel>,
+    workers: Vec<JoinHandle<()>>,
+    running: Arc<AtomicUsize>,
+    /// The cores of each worker, for the log.
+    cores: String,
+    began: Instant,
+    ready: mpsc::Receiver<Result<Instant, Error>>,
+}
+
+/// Reports the end of a worker when it is dropped: also when the worker panics.
+struct WorkerExit {
+    running: Arc<AtomicUsize>,
+    thread_hooks: ThreadHooks,
+}
+
+impl Drop for WorkerExit {
+    fn drop(&mut self) {
+        // Before the hook: the control thread reads the count when the hook's message arrives.
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        (self.thread_hooks.ended)();
+    }
+}
+
+/// Reports once that a thread has started, or the reason that it could not. Dropped without a
+/// report, it reports a failure, so that the starting thread never waits forever.
+struct StartSignal(Cell<Option<StartSender>>);
+
+/// Reports the instant at which a thread had started, or the reason that it could not.
+type StartSender = mpsc::Sender<Result<Instant, Error>>;
+
+impl StartSignal {
+    fn new(sender: &StartSender) -> Self {
+        Self(Cell::new(Some(sender.clone())))
+    }
+
+    fn send(&self, outcome: Result<(), Error>) {
+        if let Some(sender) = self.0.take() {
+            // Fails only when the starter has given up because another thread failed.
+            let _ = sender.send(outcome.map(|()| clock::now()));
+        }
+    }
+}
+
+impl Drop for StartSignal {
+    fn drop(&mut self) {
+        self.send(Err(Error::internal("a thread ended before it was ready")));
+    }
+}
+
+impl WorkerGroup {
+    /// Starts the workers of a model version and returns at once. Each makes its own instance, in parallel:
+    /// [`WorkerGroup::wait`] waits for them.
+    ///
+    /// # Errors
+    /// `Unavailable` when a thread cannot be started.
+    pub fn start(
+        served: &Arc<ServedModel>,
+        placements: &[WorkerPlacement],
+        thread_hooks: &ThreadHooks,
+    ) -> Result<Self, Error> {
+        let (started, ready) = mpsc::channel();
+        let (served, began, cores) = (Arc::clone(served), clock::now(), cores_text(placements));
+        let mut worker_group = Self { served, workers: Vec::new(), running: Arc::default(), cores, began, ready };
+        let served = &Arc::clone(&worker_group.served);
+        let Placement::Worker(model_queue) = &served.placement else { return Ok(worker_group) };
+        for placement in placements {
+            worker_group.running.fetch_add(1, Ordering::SeqCst);
+            let exit = WorkerExit { running: Arc::clone(&worker_group.running), thread_hooks: thread_hooks.clone() };
+            let started = StartSignal::new(&started);
+            worker_group.workers.push(start_worker(
+                Arc::clone(served),
+                Arc::clone(model_queue),
+                placement.clone(),
+                (started, exit),
+            )?);
+        }
+        Ok(worker_group)
+    }
+
+    /// Waits until all instances are made, and returns how long that took: zero for a model without workers.
+    ///
+    /// # Errors
+    /// The error of the first instance that cannot be made.
+    pub fn wait(&self) -> Result<Duration, Error> {
+        let count = self.workers.len();
+        let took = wait(&self.ready, count)?.map_or(Duration::ZERO, |ended| ended.since(self.began));
+        if count > 0 {
+            let ServedModel { spec, version, .. } = &*self.served;
+            let instances = if count == 1 { "the instance".to_owned() } else { format!("{count} instances") };
+            let cores = &self.cores;
+            log::info(&format!("made {instances} of '{}' version {version} in {took:?}, on cores {cores}", spec.name));
+        }
+        Ok(took)
+    }
+
+    /// Stops the queue: the workers run what waits in it and end.
+    pub fn stop(&self) {
+        if let Placement::Worker(model_queue) = &self.served.placement {
+            model_queue.stop();
+            self.served.loaded.handle_unload();
+        }
+    }
+
+    /// Returns true if all workers have ended.
+    pub fn has_ended(&self) -> bool {
+        self.running.load(Ordering::SeqCst) == 0
+    }
+
+    /// Waits for all threads to end.
+    pub fn join(mut self) {
+        for worker in self.workers.drain(..) {
+            if worker.join().is_err() {
+                log::error("a worker ended with a panic");
+            }
+        }
+    }
+}
+
+impl Drop for WorkerGroup {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn start_worker(
+    served: Arc<ServedModel>,
+    model_queue: Arc<ModelQueue>,
+    placement: WorkerPlacement,
+    (started, exit): (StartSignal, WorkerExit),
+) -> Result<JoinHandle<()>, Error> {
+    let name = format!("w{}-{}", placement.parking, served.spec.name);
+    spawn(name.clone(), move || {
+        // Moved in, to be dropped last: after the instance and the engine's threads.
+        let exit = exit;
+        if placement.is_pinned
+            && let Err(error) = pin(&placement.cores)
+        {
+            let cores = cores::text(&placement.cores);
+            log::warning(&format!("worker '{name}' cannot be pinned to cores {cores}: {error}"));
+        }
+        // After the pinning: the engine's threads inherit the cores of the thread that starts them.
+        threads::enter(placement.computes_on().len(), move |threads| {
+            let parking = model_queue.parkings().get(placement.parking);
+            let instance = parking.map_or("", |parking| parking.name());
+            let threads = &threads.on(placement.gpu).of_instance(instance, placement.pinned_to());
+            match new_instance(&served, &placement, threads) {
+                Ok(instance) => {
+                    started.send(Ok(()));
+                    if let Err(panic) =
+                        worker::run(&served, &model_queue, placement.parking, instance, threads, |text| {
+                            log::warning(text)
+                        })
+                    {
+                        log::error(&format!("worker '{name}' panicked, and its instance is lost: {panic}"));
+                    }
+                }
+                Err(error) => started.send(Err(error)),
+            }
+        });
+        drop(exit);
+    })
+}
+
+/// Returns the cores of each worker as a text: an engine computes with as many threads unless the
+/// model says otherwise.
+fn cores_text(placements: &[WorkerPlacement]) -> String {
+    let mut texts: Vec<_> = placements.iter().map(|placement| cores::text(&placement.cores)).collect();
+    texts.dedup();
+    let more = if texts.len() > WORKERS_SHOWN { "; …" } else { "" };
+    texts.truncate(WORKERS_SHOWN);
+    texts.join("; ") + more
+}
+
+/// Starts the shards and returns when all of them serve. `ended` is called at the end of each, `failure` when one fails
+/// or panics.
+///
+/// # Errors
+/// The error of the first shard that cannot start.
+pub fn start_shards(
+    parts: Vec<ShardParts>,
+    ended: &EndedHook,
+    failure: &FatalHook,
+) -> Result<Vec<JoinHandle<()>>, Error> {
+    let (started, ready) = mpsc::channel();
+    let count = parts.len();
+    let mut shards = Vec::with_capacity(count);
+    for parts in parts {
+        shards.push(start_shard(parts, StartSignal::new(&started), Arc::clone(ended), Arc::clone(failure))?);
+    }
+    wait(&ready, count)?;
+    Ok(shards)
+}
+
+fn start_shard(
+    parts: ShardParts,
+    started: StartSignal,
+    ended: EndedHook,
+    failure: FatalHook,
+) -> Result<JoinHandle<()>, Error> {
+    let (name, index) = (format!("shard-{}", parts.index), parts.index);
+    spawn(name.clone(), move || {
+        let tell = move |outcome: Result<&'static str, Error>| {
+            started.send(outcome.map(|name| log_io_path(index, name)));
+        };
+        let run = move || threads::enter(1, move |threads| thread::run(parts, threads, tell));
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => failure(&format!("{name} failed, the server ends: {error}")),
+            Err(panic) => failure(&format!("{name} panicked, the server ends: {}", panic_text(&*panic))),
+        }
+        ended();
+    })
+}
+
+/// Makes the instance of a worker. A worker with one core is pinned to all the cores that it shares while the instance
+/// is made: if the model is configured with more threads, these inherit the shared cores and do not pile up on that
+/// one.
+fn new_instance(
+    served: &ServedModel,
+    placement: &WorkerPlacement,
+    threads: &Threads,
+) -> Result<Box<dyn Instance>, Error> {
+    if placement.cores.len() > 1 || !placement.is_pinned {
+        return served.loaded.new_instance(threads);
+    }
+    // A failure to pin was logged at the worker's start.
+    let _ = pin(&placement.shared);
+    let outcome = served.loaded.new_instance(threads);
+    let _ = pin(&placement.cores);
+    outcome
+}
+
+/// Waits for `count` threads, and returns the instant at which the last of them had started.
+fn wait(ready: &mpsc::Receiver<Result<Instant, Error>>, count: usize) -> Result<Option<Instant>, Error> {
+    let mut last = None;
+    for _ in 0..count {
+        match ready.recv() {
+            Ok(outcome) => last = last.max(Some(outcome?)),
+            Err(_) => return Err(Error::internal("a thread ended before it was ready")),
+        }
+    }
+    Ok(last)
+}
+
+/// Logs the way in which a shard does its I/O. Epoll is worth an info line, since it may be the
+/// fallback.
+fn log_io_path(index: usize, name: &str) {
+    log::verbose(&format!("shard {index} runs on {name}"));
+    if index == 0 && name == "epoll" {
+        log::info(
+            "sockets are served by epoll: io_uring was not asked for, is forbidden, or is older than Linux 6.1's",
+        );
+    }
+}

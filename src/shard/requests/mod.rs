@@ -1,0 +1,24 @@
+//! From the message of a client, or the call of a model, to the answer: admission, REST, gRPC, streams, inference,
+//! ensembles, and the records of requests in log and traces.
+
+pub mod access;
+mod call_chain;
+pub mod compression;
+pub mod deferred_wakes;
+pub mod ensemble;
+pub mod generate;
+pub mod grpc;
+pub mod http2_link;
+pub mod infer;
+pub mod infer_pipeline;
+pub mod keys;
+pub mod nested;
+pub mod offload;
+mod refusal_run;
+pub mod reply_stream;
+mod request_details;
+pub mod request_slots;
+pub mod response_counter;
+pub mod rest;
+pub mod stream;
+pub mod tracing;

@@ -1,0 +1,604 @@
+//! REST: from an HTTP message to its reply, over HTTP/1.1 and HTTP/2 alike. The route selects the
+//! answerer: the protocol code, a model, or the control thread.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::budget::ReceiveReservation;
+use crate::error::{Code, Error};
+use crate::limits::{JSON_INLINE_MAX, JSON_OUTPUT_INLINE_MAX};
+use crate::metrics::{Departure, ModelStatistics};
+use crate::model::ModelSpec;
+use crate::model::repository::index::{IndexEntry, LoadProgress};
+use crate::policy::PolicyProtocol;
+use crate::protocol::check;
+use crate::protocol::front_end::FrontEnd;
+use crate::protocol::grpc::service::{ModelFacts, ServerFacts};
+use crate::protocol::logging::{LogState, LogUpdate};
+use crate::protocol::orca::{self, LoadFormat};
+use crate::protocol::path::decode_names;
+use crate::protocol::policy::{self, ForwardedFields};
+use crate::protocol::repository::{RepositoryOrder, not_explicit};
+use crate::protocol::rest::{self, openapi, server, statistics};
+use crate::protocol::route::{
+    Delivery, ModelPath, PathEndpoint, RegionAction, RepositoryAction, Route, unavailable_model,
+};
+use crate::protocol::shared_memory::{self, RegionKind, Regions};
+use crate::protocol::timing::{self, Timing};
+use crate::protocol::trace;
+use crate::queue::one_shot::Lease;
+use crate::queue::served_model::ServedModel;
+use crate::runtime::clock;
+use crate::shard::Shard;
+use crate::shard::connections::ConnectionRights;
+use crate::shard::mailbox::ControlEvent;
+use crate::shard::requests::access::AccessEntry;
+use crate::shard::requests::compression::{self, InflatedKind};
+use crate::shard::requests::generate::{self, GenerateMessage};
+use crate::shard::requests::infer::{Arrival, RequestMetrics};
+use crate::shard::requests::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
+use crate::shard::requests::keys::AdmittedRequest;
+use crate::shard::requests::offload::{DecodedAhead, decode_ahead};
+use crate::shard::requests::reply_stream::ReplyStream;
+use crate::shard::requests::tracing::{FrontTrace, HttpTrace, TraceFront};
+use crate::shard::services::control_request::{ControlLease, OrderOrigin};
+use crate::shard::services::hosted;
+use crate::shard::services::logging;
+use crate::shard::services::metrics_text;
+use crate::time::Instant;
+use crate::wire::compression::{AcceptedCoding, ContentCoding, HTTP_CODINGS};
+use crate::wire::message::{Fields, Message, Method, Reply};
+use crate::wire::trace_context::TraceContext;
+
+/// The circumstances of an HTTP message.
+pub struct HttpArrival<'a> {
+    /// The instant at which its last byte was read.
+    pub received: Instant,
+    /// The client's way of leaving, if it leaves before its answer.
+    pub departure: &'a Cell<Departure>,
+    /// The entry of the access log.
+    pub entry: &'a AccessEntry,
+    /// The destination of an answer in parts.
+    pub stream: ReplyStream,
+    /// The rest of its trace until the reply is sent.
+    pub http_trace: &'a HttpTrace,
+    /// The rights of its connection.
+    pub rights: ConnectionRights,
+    /// The paths that its port serves.
+    pub front_end: FrontEnd,
+}
+
+/// Returns the reply to a message; `None` if it went to the stream in parts and is complete. If the
+/// future is dropped before, the client has left, and `departure` holds its way of leaving.
+pub async fn handle_message(
+    shard: &Rc<Shard>,
+    message: Message,
+    memory: ReceiveReservation,
+    arrival: HttpArrival<'_>,
+) -> Option<Reply> {
+    let HttpArrival { received, departure, entry, stream, http_trace, rights, front_end } = arrival;
+    let Message { method, path, fields, mut body } = message;
+    let (path, redirect) = (decode_names(&path), front_end.redirect(&fields));
+    let redirect = redirect.as_deref().map(decode_names);
+    let find = || shard.server_context.front_ends.find(front_end, &path, redirect.as_deref());
+    // Held until the reply is complete.
+    let (mut route, admission) = admitted(shard, method, find(), &fields, rights);
+    entry.note_client(&admission);
+    let mut memory = memory;
+    let hosted_model = hosted::invoked_model(shard, &route);
+    route = hosted_model.as_ref().map_or(route, hosted::inference);
+    let read_asked = || AskedFields::read(&fields, front_end);
+    // An inference looks up its model first, and generate takes no encoded body.
+    let is_later = matches!(route, Ok(Route::ModelInfer(_) | Route::ModelGenerate(..)) | Err(_));
+    if !body.is_empty() && !is_later {
+        match plain_body(shard, &read_asked(), body.clone(), &mut memory).await {
+            Ok(plain) => body = plain,
+            Err(error) => route = Err(error),
+        }
+    }
+    let outcome = match route {
+        Ok(Route::ModelInfer(path)) => {
+            let request_metrics = RequestMetrics::open(&shard.cells, departure);
+            let trace = open_trace(shard, http_trace, received, &fields);
+            let request = (path, &fields, front_end);
+            let outcome = infer(shard, request, (body, memory), (received, trace.clone()), entry).await;
+            request_metrics.settle(&outcome);
+            http_trace.handle_sending(trace);
+            outcome.map_err(|error| with_missing_length(error, &fields, front_end))
+        }
+        Ok(Route::ModelGenerate(path, delivery)) => {
+            let stream = (delivery == Delivery::Stream).then_some(stream);
+            let (request, front) = ((path, &fields, front_end), (received, departure, entry, http_trace));
+            // Boxed: large, and few requests are of this kind.
+            match Box::pin(run_generate(shard, request, (body, memory), stream, front)).await.transpose() {
+                Some(outcome) => outcome,
+                None => return None,
+            }
+        }
+        Ok(Route::ModelReady(path)) => model_ready(shard, path).await,
+        Ok(Route::Repository(action)) => repository(shard, action, &body).await,
+        Ok(Route::Logging) => log_settings(shard, method, &body),
+        Ok(Route::SharedMemory(kind, action, name)) => regions(shard, (kind, action, name), &body).await,
+        Ok(Route::TraceSetting(path)) => trace_setting(shard, path, method, &body).await,
+        Ok(Route::Metrics) => Ok(metrics_text::reply(shard).await),
+        Ok(Route::Hosted(action)) => hosted::answer(shard, action, &fields, &body).await,
+        Ok(route) => match wanted_model(&route) {
+            Some(name) => shard.want(name, None).await.and_then(|()| answer(shard, route)),
+            None => answer(shard, route),
+        },
+        Err(error) => Err(error),
+    };
+    Some(outcome.unwrap_or_else(|error| {
+        let error = if hosted_model.is_some() { rest::hosted::invocation_failure(error) } else { error };
+        let mut reply = error_reply(shard, &error, front_end);
+        if error.code() == Code::MethodNotAllowed {
+            // Such a reply lists the supported methods (RFC 9110 §15.5.6).
+            let allow = find().map(|endpoint| endpoint.allow()).unwrap_or_default();
+            reply.fields.push(("Allow", Bytes::from_static(allow.as_bytes())));
+        }
+        shard.report_load(&mut reply, read_asked().load_format);
+        reply
+    }))
+}
+
+/// Runs a generate request; returns the reply, unless it went to the stream.
+async fn run_generate(
+    shard: &Rc<Shard>,
+    (path, fields, front_end): (ModelPath<'_>, &Fields, FrontEnd),
+    body: (Bytes, ReceiveReservation),
+    stream: Option<ReplyStream>,
+    (received, departure, entry, http_trace): (Instant, &Cell<Departure>, &AccessEntry, &HttpTrace),
+) -> Result<Option<Reply>, Error> {
+    let asked = AskedFields::read(fields, front_end);
+    let (is_coded, load_format) = (asked.coding != ContentCoding::Identity, asked.load_format_of(shard));
+    let sequence_field = asked.sequence_id;
+    let trace = open_trace(shard, http_trace, received, fields);
+    let forwarded = forwarded(shard, fields);
+    let message = GenerateMessage {
+        path,
+        is_coded,
+        body,
+        received,
+        entry,
+        trace: trace.clone(),
+        forwarded,
+        load_format,
+        sequence_field,
+    };
+    let outcome = generate::run(shard, message, stream, departure).await;
+    http_trace.handle_sending(trace);
+    outcome.map(|reply| {
+        reply.map(|mut reply| {
+            shard.report_load(&mut reply, load_format);
+            reply
+        })
+    })
+}
+
+/// Adds to a fault in the JSON that the header is missing which says where it ends, where the body says that it is binary.
+fn with_missing_length(error: Error, fields: &Fields, front_end: FrontEnd) -> Error {
+    const BINARY: &[u8] = b"application/octet-stream";
+    let is_binary = |value: &[u8]| value.get(..BINARY.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(BINARY));
+    if error.code() != Code::MalformedJson
+        || front_end != FrontEnd::Kserve
+        || fields.get(front_end.length_field()).is_some()
+        || !fields.get("content-type").is_some_and(is_binary)
+    {
+        return error;
+    }
+    error.with_suffix(
+        "; the content type is application/octet-stream, and the header Inference-Header-Content-Length is missing, which \
+         says how many bytes at the beginning are JSON (0: the body is one raw tensor)",
+    )
+}
+
+/// The header fields of a request that go on to its model.
+fn forwarded(shard: &Shard, fields: &Fields) -> Option<ForwardedFields> {
+    let policy = &shard.server_context.policy.http;
+    policy::forwarded(policy, PolicyProtocol::Http, shard.keys.is_on(), || Some(fields))
+}
+
+/// Returns the reply for an error.
+fn error_reply(shard: &Shard, error: &Error, front_end: FrontEnd) -> Reply {
+    let mut reply = rest::error_reply(error);
+    if shard.server_context.service.follows_triton {
+        reply.status = match error.code() {
+            // Triton's port of SageMaker has 400 for it.
+            Code::MalformedJson if front_end != FrontEnd::SageMaker => Code::Internal.on_wire().0,
+            Code::TooLarge => Code::InvalidArgument.on_wire().0,
+            _ => reply.status,
+        };
+    }
+    if error.code() == Code::UnsupportedMedia {
+        // Lists the codings that a body may have (RFC 9110 §15.5.16).
+        reply.fields.push(("Accept-Encoding", Bytes::from_static(HTTP_CODINGS.as_bytes())));
+    }
+    reply
+}
+
+/// Prepares for an inference that may be traced.
+fn open_trace(shard: &Shard, http_trace: &HttpTrace, received: Instant, fields: &Fields) -> Option<Rc<FrontTrace>> {
+    let times = (http_trace.began.get(), received);
+    shard.open_trace(TraceFront::Http, times, || {
+        TraceContext::decode(fields.get("traceparent"), fields.get("tracestate"))
+    })
+}
+
+/// Returns the route of a message that the operator's policy admits, and the admission that it
+/// holds meanwhile. A restricted category is restricted for every method.
+fn admitted<'a>(
+    shard: &Shard,
+    method: Method,
+    found: Result<PathEndpoint<'a>, Error>,
+    fields: &Fields,
+    rights: ConnectionRights,
+) -> (Result<Route<'a>, Error>, AdmittedRequest) {
+    let endpoint = match found {
+        Ok(endpoint) => endpoint,
+        Err(error) => return (Err(error), AdmittedRequest::default()),
+    };
+    match shard.admit(PolicyProtocol::Http, endpoint.part(method), rights, |name| fields.get(name)) {
+        Ok(admission) => (endpoint.route(method), admission),
+        Err(error) => (Err(error), AdmittedRequest::default()),
+    }
+}
+
+/// The options in the header fields of a request, read in one pass.
+#[derive(Default)]
+struct AskedFields<'a> {
+    /// The encoding of its body.
+    coding: ContentCoding,
+    /// The encodings that the client accepts for its answer: the values of `Accept-Encoding`.
+    accepts: SmallVec<[&'a [u8]; 1]>,
+    /// The value of the field with the size of the body's JSON part, as the client sent it.
+    header_length: Option<&'a [u8]>,
+    /// True if the client asks for the times of the stages.
+    wants_timing: bool,
+    /// The requested form of the load.
+    load_format: Option<LoadFormat>,
+    /// The sequence that it tells balancers.
+    sequence_id: Option<&'a [u8]>,
+}
+
+impl<'a> AskedFields<'a> {
+    fn read(fields: &'a Fields, front_end: FrontEnd) -> Self {
+        let mut asked = Self::default();
+        for (name, value) in fields.iter() {
+            if name.eq_ignore_ascii_case(front_end.length_field().as_bytes()) {
+                asked.header_length = asked.header_length.or(Some(value));
+            } else if name.eq_ignore_ascii_case(b"Content-Encoding") {
+                asked.coding = asked.coding.and(value);
+            } else if name.eq_ignore_ascii_case(b"Accept-Encoding") {
+                asked.accepts.push(value);
+            } else if name.eq_ignore_ascii_case(timing::WANT.as_bytes()) {
+                asked.wants_timing |= timing::is_wanted(value);
+            } else if name.eq_ignore_ascii_case(orca::ASK.as_bytes()) {
+                asked.load_format = asked.load_format.or(LoadFormat::of_value(value));
+            } else if name.eq_ignore_ascii_case(check::SEQUENCE_FIELD.as_bytes()) {
+                asked.sequence_id = asked.sequence_id.or(Some(value));
+            }
+        }
+        asked
+    }
+
+    /// The form in which the answer reports the load: to this client, or to all.
+    fn load_format_of(&self, shard: &Shard) -> Option<LoadFormat> {
+        self.load_format.or(shard.server_context.service.tells_load.then_some(LoadFormat::Text))
+    }
+}
+
+/// The body of a request, inflated if it is compressed.
+async fn plain_body(
+    shard: &Shard,
+    asked: &AskedFields<'_>,
+    body: Bytes,
+    memory: &mut ReceiveReservation,
+) -> Result<Bytes, Error> {
+    let coding = match asked.coding {
+        ContentCoding::Identity => return Ok(body),
+        ContentCoding::Coded(coding) => coding,
+        ContentCoding::Unknown => return Err(compression::unknown_coding()),
+    };
+    // A front end's content type is not a number: its tensors are then copied if they need
+    // alignment.
+    let text = asked.header_length.and_then(|text| str::from_utf8(text).ok());
+    let aligned_at = text.and_then(|text| text.parse().ok()).unwrap_or(0);
+    // Boxed: it is large, and most bodies are plain.
+    Box::pin(compression::inflate(shard, coding, InflatedKind::Body(aligned_at), body, memory)).await
+}
+
+fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
+    Ok(match route {
+        Route::ServerMetadata => server::metadata_reply(shard.name(), shard.version(), shard.extensions()),
+        Route::ServerLive if shard.server_context.service.follows_triton => server::bare_health_reply(true),
+        Route::ServerReady if shard.server_context.service.follows_triton => {
+            server::bare_health_reply(shard.is_ready())
+        }
+        Route::ServerLive => server::live_reply(),
+        Route::ServerReady => server::ready_reply(shard.is_ready(), shard.models.start_counts(), &shard.loads()),
+        Route::OpenApi => openapi::reply(shard.version()),
+        Route::ModelMetadata(path) => {
+            let facts = shard.model(path.name, path.version)?;
+            server::model_metadata_reply(&facts.spec, &facts.versions)
+        }
+        Route::ModelConfig(path) => server::model_config_reply(&shard.model(path.name, path.version)?.spec),
+        Route::Statistics => statistics::statistics_reply(&shard.statistics(None, None)?),
+        Route::ModelStatistics(path) => statistics::statistics_reply(&shard.statistics(Some(path.name), path.version)?),
+        Route::Logging
+        | Route::ModelGenerate(..)
+        | Route::ModelInfer(_)
+        | Route::Hosted(_)
+        | Route::Metrics
+        | Route::ModelReady(_)
+        | Route::Repository(_)
+        | Route::SharedMemory(..)
+        | Route::TraceSetting(_) => {
+            return Err(Error::internal("this route is answered asynchronously"));
+        }
+    })
+}
+
+async fn model_ready(shard: &Shard, path: ModelPath<'_>) -> Result<Reply, Error> {
+    let follows_triton = shard.server_context.service.follows_triton;
+    match shard.want(path.name, None).await {
+        // An unknown model is reported below like any other.
+        Ok(()) => {}
+        Err(error) if error.code() == Code::NotFound => {}
+        Err(_) => return Ok(model_ready_reply(path, follows_triton, false)),
+    }
+    let is_ready = match shard.models.find(path.name, path.version) {
+        Ok(model) => shard.is_ready_by_its_code(&model).await,
+        // It is loading, failed to load or was unloaded.
+        Err(_) if shard.models.overview().has(path.name, path.version) => false,
+        Err(_) if follows_triton => false,
+        Err(error) => return Err(error),
+    };
+    Ok(model_ready_reply(path, follows_triton, is_ready))
+}
+
+fn model_ready_reply(path: ModelPath<'_>, follows_triton: bool, is_ready: bool) -> Reply {
+    if follows_triton {
+        server::bare_model_ready_reply(is_ready)
+    } else {
+        server::model_ready_reply(path.name, is_ready)
+    }
+}
+
+/// The model whose configuration or metadata a route asks for.
+const fn wanted_model<'a>(route: &Route<'a>) -> Option<&'a str> {
+    match route {
+        Route::ModelConfig(path) | Route::ModelMetadata(path) => Some(path.name),
+        _ => None,
+    }
+}
+
+async fn infer(
+    shard: &Rc<Shard>,
+    (path, fields, front_end): (ModelPath<'_>, &Fields, FrontEnd),
+    (mut body, mut memory): (Bytes, ReceiveReservation),
+    (received, trace): (Instant, Option<Rc<FrontTrace>>),
+    entry: &AccessEntry,
+) -> Result<Reply, Error> {
+    let asked = AskedFields::read(fields, front_end);
+    entry.note_asked(path.name, path.version, "");
+    shard.want(path.name, None).await?;
+    if asked.coding != ContentCoding::Identity {
+        shard.models.find(path.name, path.version)?;
+        body = plain_body(shard, &asked, body, &mut memory).await?;
+    }
+    let load_format = asked.load_format_of(shard);
+    let accepted = AcceptedCoding::from_fields(asked.accepts);
+    let forwarded = forwarded(shard, fields);
+    let mut ahead: DecodedAhead = None;
+    if body.len() > JSON_INLINE_MAX
+        && let Ok(length) = front_end.header_length(asked.header_length, body.len())
+        && length.of_body(body.len()).is_ok_and(|size| size > JSON_INLINE_MAX)
+    {
+        let body = std::mem::take(&mut body);
+        let decode = move |spec: &ModelSpec, regions: Option<&Regions>, memory: &mut ReceiveReservation| {
+            rest::decode(spec, length, body, regions, memory)
+        };
+        ahead = Box::pin(decode_ahead(shard, path, &mut memory, decode)).await?;
+    }
+    let input = PipelineInput {
+        memory,
+        arrival: Arrival::of_client(received, None),
+        is_timed: asked.wants_timing || shard.server_context.service.tells_timing,
+        trace,
+    };
+    let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
+        let (model, mut request) = match ahead {
+            Some(decoded) => *decoded,
+            None => {
+                let model = shard.models.find(path.name, path.version)?;
+                let header_length = front_end.header_length(asked.header_length, body.len())?;
+                let request = rest::decode(&model.served().spec, header_length, body, regions, memory)?;
+                (model, request)
+            }
+        };
+        check::sequence_field(asked.sequence_id, request.sequence.id.as_ref())?;
+        policy::forward(forwarded.as_ref(), &model.served().spec, &mut request)?;
+        entry.note_model(&model, &request.plan.id);
+        Ok((model, request))
+    };
+    let output = infer_pipeline::run(shard, input, decode, &mut NoHooks).await?;
+    let PipelineOutput { model, outputs, parameters, plan, stamps, decoded_at, .. } = output;
+    let served = model.served();
+    let mut reply = if rest::json_output_size(&plan, &outputs) > JSON_OUTPUT_INLINE_MAX {
+        let served = Arc::clone(served);
+        let encode = move || rest::encode(&served.spec, served.version, &plan, outputs, parameters.as_deref());
+        Box::pin(shard.offload(encode)).await?
+    } else {
+        rest::encode(&served.spec, served.version, &plan, outputs, parameters.as_deref())?
+    };
+    if let Some(decoded) = decoded_at {
+        let text = Timing { stamps, decoded, encoded: clock::now() }.text();
+        reply.fields.push((timing::FIELD, Bytes::from(text)));
+    }
+    shard.report_load(&mut reply, load_format);
+    front_end.shape_reply(&mut reply);
+    if accepted.coding.is_none() || front_end != FrontEnd::Kserve {
+        return Ok(reply);
+    }
+    Ok(Box::pin(compression::deflate_reply(shard, accepted, reply)).await)
+}
+
+fn log_settings(shard: &Shard, method: Method, body: &[u8]) -> Result<Reply, Error> {
+    let update = if method == Method::Post { rest::logging::update(body)? } else { LogUpdate::default() };
+    Ok(rest::logging::reply(&shard.log_settings(&update)?))
+}
+
+/// The trace setting of a model, or the global one, after the change that a POST asks for.
+async fn trace_setting(
+    shard: &Rc<Shard>,
+    path: Option<ModelPath<'_>>,
+    method: Method,
+    body: &[u8],
+) -> Result<Reply, Error> {
+    let name = path.map_or("", |path| path.name);
+    shard.check_traced(name)?;
+    if method == Method::Post {
+        shard.send_trace_order(trace::rest::order(name, body)?).await?;
+    }
+    Ok(trace::rest::reply(&shard.traces.table(), name))
+}
+
+async fn regions(
+    shard: &Rc<Shard>,
+    (kind, action, name): (RegionKind, RegionAction, &str),
+    body: &[u8],
+) -> Result<Reply, Error> {
+    let is_on = shard.server_context.shared_memory.is_some();
+    if !is_on && action != RegionAction::Status {
+        return Err(shared_memory::disabled());
+    }
+    let order = rest::shared_memory::order(kind, action, name, body)?;
+    let found = if is_on { shard.send_region_request(order).await? } else { shared_memory::without_regions(&order)? };
+    Ok(rest::shared_memory::reply(action, &found))
+}
+
+async fn repository(shard: &Rc<Shard>, action: RepositoryAction<'_>, body: &[u8]) -> Result<Reply, Error> {
+    if let RepositoryAction::Index = action {
+        return Ok(rest::repository::index_reply(
+            &shard.send_control_request(rest::repository::index_order(body)?).await?,
+        ));
+    }
+    if !shard.server_context.service.is_controlled {
+        return Err(not_explicit());
+    }
+    let order = match action {
+        RepositoryAction::Index => return Err(Error::internal("the index was answered before")),
+        RepositoryAction::Load(name) => rest::repository::load_order(name, body)?,
+        RepositoryAction::Unload(name) => rest::repository::unload_order(name, body)?,
+    };
+    shard.send_control_request(order).await?;
+    Ok(rest::repository::done_reply())
+}
+
+impl Shard {
+    /// Sends a request to the control thread and awaits its answer. If the future is dropped
+    /// before, the request is carried out all the same.
+    ///
+    /// # Errors
+    /// Unavailable, if the server drains or too many requests wait; else the control thread's
+    /// error.
+    pub async fn send_control_request(&self, order: RepositoryOrder) -> Result<Vec<IndexEntry>, Error> {
+        self.send_order(order, None).await
+    }
+
+    /// As [`Self::send_control_request`], for the order of a model, with its origin.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub async fn send_order(
+        &self,
+        order: RepositoryOrder,
+        origin: Option<Arc<OrderOrigin>>,
+    ) -> Result<Vec<IndexEntry>, Error> {
+        if self.server_context.lifecycle.is_draining() {
+            return Err(ControlLease::closed());
+        }
+        let (reply, awaited) = self.server_context.control_link.requests.admit(&order, origin)?;
+        (self.server_context.control_link.control)(ControlEvent::Ordered(order, reply));
+        awaited.await
+    }
+
+    /// The progress of running loads.
+    fn loads(&self) -> Vec<server::LoadNote> {
+        let now = clock::now();
+        let note = |(name, progress): (&str, &LoadProgress)| {
+            let (done, versions) = progress.versions();
+            let stage = progress.stage().as_str();
+            let began = Instant::from_micros(progress.began_millis.saturating_mul(1_000));
+            server::LoadNote { name: name.to_owned(), stage, done, versions, seconds: now.since(began).as_secs() }
+        };
+        self.models.overview().loading().map(note).collect()
+    }
+}
+
+impl ServerFacts for Shard {
+    fn name(&self) -> &str {
+        &self.server_context.service.id
+    }
+
+    fn version(&self) -> &str {
+        env!("CARGO_PKG_VERSION")
+    }
+
+    fn extensions(&self) -> &[&str] {
+        if self.server_context.shared_memory.is_some() {
+            &server::EXTENSIONS_WITH_SHARED_MEMORY
+        } else {
+            &server::EXTENSIONS
+        }
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn is_ready(&self) -> bool {
+        Self::is_ready(self)
+    }
+
+    fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts, Error> {
+        let model = self.models.find(name, version)?;
+        if !self.is_model_ready(&model) {
+            let version = model.served().version;
+            return Err(Error::unavailable(format!(
+                "Request for unknown model: '{name}' version {version} is not at ready state"
+            )));
+        }
+        let versions = match version {
+            Some(version) => vec![version],
+            None => self.models.versions(name),
+        };
+        Ok(ModelFacts { spec: model.served().shown_spec(), versions })
+    }
+
+    fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<ModelStatistics>, Error> {
+        let is_named = |served: &ServedModel| name.is_none_or(|name| served.spec.name == name);
+        let served = self.models.served();
+        let mut models: Vec<_> = served.iter().filter(|served| is_named(served)).collect();
+        if let Some(name) = name {
+            self.models.check_unambiguous(name)?;
+            if models.is_empty() {
+                return Err(unavailable_model(name));
+            }
+            models.retain(|served| version.is_none_or(|version| served.version == version));
+            if models.is_empty() {
+                return Err(Error::invalid(format!("requested model version is not available for model '{name}'")));
+            }
+        }
+        models.sort_by_key(|served| (&served.spec.name, served.version));
+        Ok(models.into_iter().map(|served| served.figures().statistics()).collect())
+    }
+
+    fn log_settings(&self, update: &LogUpdate) -> Result<LogState, Error> {
+        logging::settings(update, self.server_context.service.allows_log_settings)
+    }
+}

@@ -1,0 +1,245 @@
+//! Tracing on the side of a shard: the choice of the requests that are traced, and their records,
+//! which go to a bounded queue ([`crate::queue::trace_queue`]). A request that is not traced pays a
+//! look at a flag. The settings are in [`crate::shard::services::trace_settings`].
+
+use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::backend::AnswerPart;
+use crate::error::Error;
+use crate::protocol::infer::InferRequest;
+use crate::protocol::route::untraced_model;
+use crate::protocol::trace::TraceOrder;
+use crate::queue::one_shot::Lease;
+use crate::queue::trace_queue::TraceQueue;
+use crate::runtime::clock;
+use crate::shard::Shard;
+use crate::shard::mailbox::ControlEvent;
+use crate::shard::models::model_table::LocalModel;
+use crate::shard::requests::http2_link::Http2Link;
+use crate::shard::requests::infer::{Arrival, InferOutcome};
+use crate::shard::requests::request_slots::PartSink;
+use crate::shard::services::trace_settings::TraceLease;
+use crate::tensor::Tensor;
+use crate::time::{Instant, Stamps};
+use crate::trace::{ActiveTrace, FrontSpan, ModelSpan, TraceEvent, TraceRecord, TracedSpan};
+use crate::wire::http2::StreamId;
+use crate::wire::trace_context::TraceContext;
+
+/// The protocol of a request, which names its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceFront {
+    /// gRPC.
+    Grpc,
+    /// REST.
+    Http,
+}
+
+/// A client's request while a setting may trace it, from its bytes to its answer's. Dropped, it is recorded if it was
+/// sampled: an answer was sent by then, or the client has left. Lives on its shard.
+pub struct FrontTrace {
+    front: TraceFront,
+    began: Instant,
+    received: Instant,
+    context: Option<Box<TraceContext>>,
+    queue: Arc<TraceQueue>,
+    active: OnceCell<Arc<ActiveTrace>>,
+    completed: Cell<Option<Instant>>,
+    sending: Cell<Option<Instant>>,
+}
+
+/// The state that an HTTP/1.1 connection and the request on it share for a trace.
+#[derive(Default)]
+pub struct HttpTrace {
+    /// The instant at which the first bytes of the request came.
+    pub began: Cell<Instant>,
+    /// The request, from the end of its work until its answer is sent.
+    pub front: Cell<Option<Rc<FrontTrace>>>,
+}
+
+impl HttpTrace {
+    /// The answer of a request is sent from now on.
+    pub fn handle_sending(&self, trace: Option<Rc<FrontTrace>>) {
+        if let Some(trace) = trace {
+            trace.handle_sending(clock::now());
+            self.front.set(Some(trace));
+        }
+    }
+}
+
+impl Shard {
+    /// Prepares for a request that may be traced; `None` while no setting traces any. `context`
+    /// reads the client's own trace context.
+    pub fn open_trace(
+        &self,
+        front: TraceFront,
+        (began, received): (Instant, Instant),
+        context: impl FnOnce() -> Option<TraceContext>,
+    ) -> Option<Rc<FrontTrace>> {
+        if !self.traces.is_on() {
+            return None;
+        }
+        let queue = Arc::clone(self.server_context.traces.queue.as_ref()?);
+        Some(Rc::new(FrontTrace {
+            front,
+            began: began.min(received),
+            received,
+            context: context().map(Box::new),
+            queue,
+            active: OnceCell::new(),
+            completed: Cell::new(None),
+            sending: Cell::new(None),
+        }))
+    }
+
+    /// The same for a call of gRPC, whose message is here.
+    pub(super) fn open_call_trace(&self, link: &Http2Link, stream: StreamId) -> Option<Rc<FrontTrace>> {
+        if !self.traces.is_on() {
+            return None;
+        }
+        let now = clock::now();
+        let context = || link.with(|connection| connection.trace_context(stream));
+        self.open_trace(TraceFront::Grpc, (now, now), context)
+    }
+
+    /// Samples the request, now that its model is known: `None` if it is not traced.
+    pub(super) fn sample_trace(&self, front: &FrontTrace, model: &LocalModel) -> Option<Arc<ActiveTrace>> {
+        let table = self.traces.table();
+        let setting = table.setting(&model.served().spec.name);
+        let is_sampled = setting.sample(front.context.is_some());
+        is_sampled.then(|| {
+            Arc::clone(front.active.get_or_init(|| Arc::new(ActiveTrace::root(setting, front.context.as_deref()))))
+        })
+    }
+
+    /// As [`Shard::infer`], for a request that is traced: records it.
+    pub(super) async fn infer_traced(
+        self: &Rc<Self>,
+        model: &Rc<LocalModel>,
+        request: InferRequest,
+        arrival: Arrival,
+        sink: Option<Rc<dyn PartSink>>,
+        has_run: &Cell<bool>,
+    ) -> Result<(InferOutcome, AnswerPart), Error> {
+        let (Some(queue), Some(trace)) = (&self.server_context.traces.queue, arrival.trace.clone()) else {
+            return self.infer(model, request, arrival, sink, has_run).await;
+        };
+        let mut open = OpenModelSpan::new(queue, trace, model, &request);
+        let outcome = self.infer(model, request, arrival, sink, has_run).await;
+        if let Ok((outcome, part)) = &outcome {
+            let has_stamps = has_run.get() && model.served().spec.ensemble.is_none();
+            let outputs = if *part == AnswerPart::End { &[][..] } else { &outcome.outputs };
+            open.handle_outcome(has_stamps.then_some(&outcome.stamps), outputs);
+        }
+        outcome
+    }
+
+    /// Checks that a model, whose trace setting is asked for, is served; an empty name is the global setting.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, as in Triton, if it is not.
+    pub(super) fn check_traced(&self, name: &str) -> Result<(), Error> {
+        let is_known = name.is_empty() || self.models.find(name, None).is_ok();
+        if is_known { Ok(()) } else { Err(untraced_model(name)) }
+    }
+
+    /// Changes trace settings, and waits until every shard has the new ones.
+    ///
+    /// # Errors
+    /// Unavailable if the server drains or too many clients wait; the reason why the settings were
+    /// refused.
+    pub async fn send_trace_order(&self, order: TraceOrder) -> Result<(), Error> {
+        if self.server_context.lifecycle.is_draining() {
+            return Err(TraceLease::closed());
+        }
+        let (reply, awaited) = self.server_context.traces.admit()?;
+        (self.server_context.control_link.control)(ControlEvent::TraceOrdered(order, reply));
+        awaited.await
+    }
+}
+
+impl FrontTrace {
+    /// The model has answered, perhaps by an error.
+    pub fn handle_completed(&self, now: Instant) {
+        self.completed.set(Some(now));
+    }
+
+    /// The answer is encoded, and sent from now on.
+    pub fn handle_sending(&self, now: Instant) {
+        self.sending.set(Some(now));
+    }
+
+    fn events(&self, ended: Instant) -> SmallVec<[TraceEvent; 5]> {
+        let [receive_start, receive_end, send_start, send_end] = match self.front {
+            TraceFront::Grpc => ["GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "GRPC_SEND_START", "GRPC_SEND_END"],
+            TraceFront::Http => ["HTTP_RECV_START", "HTTP_RECV_END", "HTTP_SEND_START", "HTTP_SEND_END"],
+        };
+        let mut events = smallvec![
+            TraceEvent { name: receive_start, at: self.began },
+            TraceEvent { name: receive_end, at: self.received },
+        ];
+        events.extend(self.completed.get().map(|at| TraceEvent { name: "INFER_RESPONSE_COMPLETE", at }));
+        if let Some(at) = self.sending.get() {
+            events.push(TraceEvent { name: send_start, at });
+            events.push(TraceEvent { name: send_end, at: ended });
+        }
+        events
+    }
+}
+
+impl Drop for FrontTrace {
+    fn drop(&mut self) {
+        let Some(trace) = self.active.take() else { return };
+        let ended = clock::now();
+        let events = self.events(ended);
+        let span = TracedSpan::Front(FrontSpan { context: self.context.take(), events, ended });
+        self.queue.push(TraceRecord { trace, span });
+    }
+}
+
+/// A request of a model that is traced and not recorded yet: it is recorded when this is dropped,
+/// also if the client left.
+struct OpenModelSpan<'a> {
+    queue: &'a TraceQueue,
+    /// `Some` until `drop` takes it.
+    record: Option<(Arc<ActiveTrace>, Box<ModelSpan>)>,
+}
+
+impl<'a> OpenModelSpan<'a> {
+    fn new(queue: &'a TraceQueue, trace: Arc<ActiveTrace>, model: &LocalModel, request: &InferRequest) -> Self {
+        let (served, now) = (model.served(), clock::now());
+        let inputs = if trace.setting.level.tensors { request.inputs.clone() } else { Vec::new() };
+        let span = Box::new(ModelSpan {
+            spec: Arc::clone(&served.spec),
+            version: served.version,
+            request_id: request.plan.id.clone(),
+            events: ["REQUEST_START", "QUEUE_START"].into_iter().map(|name| TraceEvent { name, at: now }).collect(),
+            inputs,
+            outputs: Vec::new(),
+        });
+        Self { queue, record: Some((trace, span)) }
+    }
+
+    fn handle_outcome(&mut self, stamps: Option<&Stamps>, outputs: &[Tensor]) {
+        let Some((trace, span)) = &mut self.record else { return };
+        if trace.setting.level.tensors {
+            span.outputs = outputs.to_vec();
+        }
+        if let Some(Stamps { batched, input_end, infer_end, output_end, .. }) = stamps {
+            let names = ["COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"];
+            let times = [*batched, *input_end, *infer_end, *output_end];
+            span.events.extend(names.into_iter().zip(times).map(|(name, at)| TraceEvent { name, at }));
+        }
+    }
+}
+
+impl Drop for OpenModelSpan<'_> {
+    fn drop(&mut self) {
+        let Some((trace, mut span)) = self.record.take() else { return };
+        span.events.push(TraceEvent { name: "REQUEST_END", at: clock::now() });
+        self.queue.push(TraceRecord { trace, span: TracedSpan::Model(span) });
+    }
+}

@@ -1,0 +1,11 @@
+//! The services of a shard beside inference: metrics, the console, settings of log and traces, shared memory, orders to
+//! the control thread.
+
+pub mod console;
+pub mod control_request;
+pub mod hosted;
+pub mod load_watch;
+pub mod logging;
+pub mod metrics_text;
+pub mod shared_memory;
+pub mod trace_settings;
