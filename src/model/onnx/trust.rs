@@ -67,11 +67,12 @@ const NCHWC: &str = "com.microsoft.nchwc";
 const NOTHING_LEFT: &str = "a size that its kernel leaves nothing of raises SIGFPE";
 const INDEX_OUTSIDE: &str = "an index outside reads other memory or raises SIGSEGV";
 const LENGTH_OUTSIDE: &str = "a length outside writes to other memory or raises SIGSEGV";
+const NO_PRODUCT: &str = "a product over an axis of size 0 is answered with other memory";
 const PADDING: &str = "a padding beyond the axis reads other memory or raises SIGSEGV";
 const DIVISOR: &str = "zero, and the lowest integer by -1, raise SIGFPE";
 
 /// Operators that trust values or sizes of a request. Of ONNX Runtime, some in 1.23 alone: newer ones refuse the request.
-const TRUSTING: [Trusting; 44] = [
+const TRUSTING: [Trusting; 50] = [
     ort("", "AffineGrid", Trusted::Integers(&[1]), "a large size raises SIGSEGV"),
     ort("", "AveragePool", Trusted::Asked, NOTHING_LEFT),
     ort("", "Col2Im", Trusted::Integers(&[1, 2]), "an image larger than its blocks raises SIGSEGV"),
@@ -83,14 +84,18 @@ const TRUSTING: [Trusting; 44] = [
     ort("", "MaxUnpool", Trusted::Integers(&[1]), "an index outside writes to other memory"),
     ort("", "Mod", Trusted::Asked, DIVISOR),
     ort("", "Pad", Trusted::Integers(&[1, 3]), PADDING),
+    ort("", "QLinearConv", Trusted::Values(&[3, 4, 5, 8]), "a scale or bias of another size is read beyond its end"),
+    ort("", "QLinearMatMul", Trusted::Values(&[3]), NO_PRODUCT),
     ort("", "RoiAlign", Trusted::Integers(&[2]), INDEX_OUTSIDE),
     ort("", "RotaryEmbedding", Trusted::Integers(&[3]), INDEX_OUTSIDE),
     ort("", "STFT", Trusted::Integers(&[3]), "a frame length of 0 raises SIGFPE"),
     ort(ML, "ArrayFeatureExtractor", Trusted::Integers(&[1]), INDEX_OUTSIDE),
     ort(ML, "FeatureVectorizer", Trusted::Asked, "inputs with different numbers of rows write to other memory"),
+    ort(ML, "SVMClassifier", Trusted::Asked, "columns that a row does not have are read from other memory"),
     ort(MS, "Attention", Trusted::Asked, LENGTH_OUTSIDE),
     ort(MS, "CropAndResize", Trusted::Values(&[1, 2, 3]), "a region that is not a number raises SIGSEGV"),
     ort(MS, "DecoderMaskedMultiHeadAttention", Trusted::Integers(&[7, 8, 9]), LENGTH_OUTSIDE),
+    ort(MS, "DynamicQuantizeMatMul", Trusted::Values(&[1]), NO_PRODUCT),
     ort(MS, "EmbedLayerNormalization", Trusted::Integers(&[8]), INDEX_OUTSIDE),
     ort(MS, "ExpandDims", Trusted::Integers(&[1]), "an axis outside raises SIGSEGV"),
     ort(MS, "FusedConv", Trusted::Values(&[1]), "a kernel of size 0 keeps it for ever"),
@@ -103,7 +108,9 @@ const TRUSTING: [Trusting; 44] = [
     ort(MS, "NGramRepeatBlock", Trusted::Integers(&[0]), "a token outside writes to other memory"),
     ort(MS, "Pad", Trusted::Integers(&[1]), PADDING),
     ort(MS, "QAttention", Trusted::Asked, LENGTH_OUTSIDE),
+    ort(MS, "QGemm", Trusted::Values(&[3]), NO_PRODUCT),
     ort(MS, "QLinearAveragePool", Trusted::Asked, NOTHING_LEFT),
+    ort(MS, "QLinearConcat", Trusted::Asked, "inputs of different sizes are answered with other memory"),
     ort(MS, "RotaryEmbedding", Trusted::Integers(&[1]), INDEX_OUTSIDE),
     ort(MS, "Trilu", Trusted::Integers(&[1]), "the lowest diagonal raises SIGSEGV"),
     ort(MS, "WordConvEmbedding", Trusted::Integers(&[0]), INDEX_OUTSIDE),
@@ -363,7 +370,8 @@ fn is_trusting(node: &OnnxNode, (graph, around): (&OnnxGraph, Surroundings), ori
         }
         "GatherND" => node.integer("batch_dims", 0) > 0 && around.has_several_inputs && value_at(0) && value_at(1),
         "FeatureVectorizer" => around.has_several_inputs && (1..node.inputs.len()).any(value_at),
-        "Inverse" => around.has_open_sizes && value_at(0),
+        "QLinearConcat" => around.has_several_inputs && (3..node.inputs.len()).any(value_at),
+        "Inverse" | "SVMClassifier" => around.has_open_sizes && value_at(0),
         "Attention" => length_at(3) || integer_at(6),
         "MultiHeadAttention" => length_at(4) || integer_at(8) || integer_at(9),
         "QAttention" => length_at(5),
@@ -546,6 +554,10 @@ mod tests {
         check("com.microsoft:CropAndResize x x two two -> y", "CropAndResize");
         check("com.microsoft:FusedConv x x -> y", "FusedConv");
         check("com.microsoft:Inverse x -> y", "Inverse");
+        check("ai.onnx.ml:SVMClassifier x -> y", "SVMClassifier");
+        check("com.microsoft:QGemm x two two two -> y", "");
+        check("com.microsoft:QGemm x two two x -> y", "QGemm");
+        check("com.microsoft:QLinearConcat two two x two two x two two -> y", "QLinearConcat");
         // Lengths of a batch, against a mask with a row for each.
         check("com.microsoft:Attention x x x n -> y", "Attention");
         check("com.microsoft:Attention x x x t -> y", "");
