@@ -3,6 +3,9 @@
 //! `DEUTERON_HOSTILE_REQUESTS` of them to each engine; `cargo test` sends a few hundred.
 
 mod cases;
+mod graphs;
+mod other_domains;
+mod standard;
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,14 +15,16 @@ use serde_json::{Value, json};
 use self::cases::{Case, cases};
 use crate::onnxruntime::{environment, flag, parameters};
 use crate::support::folder::Folder;
-use crate::support::onnx::builder::{FLOAT, INT64, Onnx};
+use crate::support::onnx::builder::{FLOAT, Onnx};
 use crate::support::python::Environment;
 use crate::support::server::{Ports, Server};
 use crate::support::skipped::is_asked_for;
 use crate::support::{http, repository};
 
-/// Requests for each engine; `DEUTERON_HOSTILE_REQUESTS` for another number.
+/// Requests for each engine; `DEUTERON_HOSTILE_REQUESTS` for another number, and for all models.
 const REQUESTS: usize = 400;
+/// Models of one server: some run in processes of their own.
+const MODELS: usize = 80;
 /// Time limit of a start: it loads and tries many models, some of them several times.
 const START_MAX: Duration = Duration::from_secs(300);
 
@@ -42,6 +47,7 @@ impl Random {
 const SIZES: [i64; 6] = [0, 1, 2, 3, 5, 9];
 const INTEGERS: [i64; 13] = [i64::MIN, i64::MAX, i32::MIN as i64, i32::MAX as i64, -1, 0, 1, 2, 3, 7, -2, 100, 1 << 33];
 const FLOATS: [f64; 8] = [0.0, 1.0, -1.0, 0.5, 1e30, -3e9, 1e-30, 2.0];
+const TEXTS: [&str; 10] = ["", "a", "b", "aa", "abc", "\u{e9}", "\u{1f600}", "ac b", "-5", "1e400"];
 
 /// One request to a case: mostly valid, with a size or a value or two that are not.
 fn request(case: &Case, random: &mut Random) -> Value {
@@ -62,26 +68,49 @@ fn request(case: &Case, random: &mut Random) -> Value {
                 (FLOAT, true) => json!(random.pick(&FLOATS)),
                 (FLOAT, false) => json!(1.0),
                 (cases::BOOL, _) => json!(random.below(2) == 0),
-                (_, false) => json!(input.value),
-                (INT64, true) => json!(random.pick(&INTEGERS)),
+                (cases::STRING, true) => json!(random.pick(&TEXTS)),
+                (cases::STRING, false) => json!("a"),
                 (cases::UINT8, true) => json!(random.below(256)),
-                (_, true) => json!(random.pick(&INTEGERS).clamp(i32::MIN.into(), i32::MAX.into())),
+                (_, false) => json!(input.value),
+                (datatype, true) => {
+                    let (least, most) = cases::bounds(datatype);
+                    json!(random.pick(&INTEGERS).clamp(least, most))
+                }
             })
             .collect();
-        let datatype = match input.datatype {
-            FLOAT => "FP32",
-            INT64 => "INT64",
-            cases::BOOL => "BOOL",
-            cases::UINT8 => "UINT8",
-            _ => "INT32",
-        };
+        let datatype = cases::kind(input.datatype);
         inputs.push(json!({"name": input.name, "shape": shape, "datatype": datatype, "data": data}));
     }
     json!({"id": format!("{}-{}", case.name, random.below(1000)), "inputs": inputs})
 }
 
-/// Serves all cases and sends hostile requests to each: each has an answer, and the server stays up.
-fn hold(config: &str, cases: &[Case], flags: &[&str], variables: &[(&str, &Path)]) {
+/// Serves the first cases, or all of them if asked, and sends hostile requests: each has an answer, and the servers
+/// stay up.
+fn hold(config: &str, flags: &[&str], variables: &[(&str, &Path)]) {
+    let count = std::env::var("DEUTERON_HOSTILE_REQUESTS").ok().and_then(|count| count.parse::<usize>().ok());
+    let mut all = cases();
+    if count.is_some() {
+        all.extend(graphs::cases());
+        all.extend(cases::of_lines(standard::LINES));
+        all.extend(cases::of_lines(other_domains::LINES));
+    }
+    let each = count.unwrap_or(REQUESTS) / all.len() + 1;
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let served: usize =
+        all.chunks(MODELS).map(|cases| hold_some(cases, each, &mut random, (config, flags, variables))).sum();
+    // An engine has not all operators, but most of the first; only ONNX Runtime has its own.
+    let part = if count.is_some() { 4 } else { 2 };
+    assert!(served * part > all.len(), "{served} of {}", all.len());
+}
+
+/// Serves these cases with a configuration, flags and variables, and sends each that many requests. Returns how many of
+/// them the engine has.
+fn hold_some(
+    cases: &[Case],
+    each: usize,
+    random: &mut Random,
+    (config, flags, variables): (&str, &[&str], &[(&str, &Path)]),
+) -> usize {
     let folder = Folder::new("hostile-requests");
     for case in cases {
         let config = format!("{config} {}", case.config);
@@ -102,19 +131,14 @@ fn hold(config: &str, cases: &[Case], flags: &[&str], variables: &[(&str, &Path)
     let mut command = Server::command(folder.path(), &flags.concat(), ports);
     command.envs(variables.iter().copied());
     let mut server = Server::start_within(START_MAX, command, ports);
-    let count =
-        std::env::var("DEUTERON_HOSTILE_REQUESTS").ok().and_then(|count| count.parse().ok()).unwrap_or(REQUESTS);
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let served: Vec<&Case> = cases
         .iter()
         .filter(|case| http::get(server.http(), &format!("/v2/models/{}/ready", case.name)).unwrap().status == 200)
         .collect();
-    // An engine has most of the operators, but not all.
-    assert!(served.len() * 2 > cases.len(), "{} of {}: {}", served.len(), cases.len(), server.log());
     let mut answers = std::collections::BTreeMap::new();
-    for number in 0..count {
+    for number in 0..each * served.len() {
         let case = served[number % served.len()];
-        let body = request(case, &mut random).to_string();
+        let body = request(case, random).to_string();
         let answer = http::post(server.http(), &format!("/v2/models/{}/infer", case.name), body.as_bytes());
         let Ok(answer) = answer else {
             panic!("request {number} to {} ended the server: {body}\n{}", case.name, server.log());
@@ -123,18 +147,19 @@ fn hold(config: &str, cases: &[Case], flags: &[&str], variables: &[(&str, &Path)
         assert!(matches!(answer.status, 200 | 400 | 500 | 503 | 504), "{} {body}", answer.status);
     }
     assert!(server.is_running(), "{}", server.log());
-    println!("{count} requests to {} models: {answers:?}", served.len());
+    println!("{} requests to {} models: {answers:?}", each * served.len(), served.len());
+    served.len()
 }
 
 #[test]
 fn no_request_to_onnx_runtime_ends_the_server() {
     let Some(environment) = environment() else { return };
-    hold("backend: 'onnxruntime'", &cases(), &[&flag(environment)], &[]);
+    hold("backend: 'onnxruntime'", &[&flag(environment)], &[]);
 }
 
 #[test]
 fn no_request_to_the_embedded_engine_ends_the_server() {
-    hold("backend: 'onnxruntime'", &cases(), &[], &[]);
+    hold("backend: 'onnxruntime'", &[], &[]);
 }
 
 #[test]
@@ -145,7 +170,7 @@ fn no_request_to_openvino_ends_the_server() {
     let environment =
         Environment::create("openvino", "tests/frameworks/openvino.txt", &["python3"]).expect("asked for");
     let config = "backend: 'openvino' default_model_filename: 'model.onnx'";
-    hold(config, &cases(), &[], &[("VIRTUAL_ENV", environment.path())]);
+    hold(config, &[], &[("VIRTUAL_ENV", environment.path())]);
 }
 
 /// The configuration of a case for ONNX Runtime.
@@ -181,7 +206,7 @@ fn integers(name: &str, shape: &[usize], data: &[i64]) -> Value {
 
 /// Sends a model of this operator inputs that ended the server before: alone, and with usual ones afterwards.
 fn check(name: &str, (hostile, want): (&Value, u16), usual: &Value) {
-    let case = cases().into_iter().find(|case| case.name == name).unwrap();
+    let case = cases().into_iter().chain(graphs::cases()).find(|case| case.name == name).unwrap();
     let Some((_folder, mut server)) = serve(&[(name, &backend(&case), case.file)], &[]) else { return };
     let (status, answer) = infer(&server, name, hostile);
     assert_eq!(status, want, "{answer}\n{}", server.log());
@@ -232,6 +257,18 @@ fn a_frame_of_no_length_costs_its_request_alone() {
 fn a_kernel_of_no_size_costs_its_request_alone() {
     let inputs = |size: usize| json!([floats("x", &[1, 1, 8]), floats("w", &[1, 1, size])]);
     check("conv1", (&inputs(0), 504), &inputs(3));
+}
+
+#[test]
+fn an_image_that_a_pooling_leaves_nothing_of_costs_its_request_alone() {
+    let inputs = |height: usize| json!([floats("x", &[1, 3, height, 8])]);
+    check("pooled_average", (&inputs(6), 500), &inputs(7));
+}
+
+#[test]
+fn a_sum_of_no_rows_that_is_normalized_is_refused_by_name_and_others_are_answered() {
+    let inputs = |rows: usize| json!([floats("x", &[1, 2, 8]), floats("s", &[rows, 2, 8])]);
+    check("normalized_sum", (&inputs(0), 400), &inputs(1));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! ONNX files written by hand: just enough of `onnx.proto` for the models of tests and benchmarks.
 
+use std::collections::BTreeSet;
+
 /// `TensorProto.DataType`: 32-bit float.
 pub const FLOAT: i64 = 1;
 /// Unsigned byte.
@@ -19,6 +21,8 @@ pub const BOOL: i64 = 9;
 #[derive(Default)]
 pub struct Onnx {
     graph: Vec<u8>,
+    /// The domains of its operators, beside ONNX's own.
+    domains: BTreeSet<String>,
 }
 
 impl Onnx {
@@ -36,9 +40,15 @@ impl Onnx {
         self.add_node(operator, inputs, outputs, vec![attribute])
     }
 
+    /// Adds an operator, `DOMAIN:OPERATOR` or ONNX's own, with attributes as text: `axis=1 mode=linear pads=[1,1]`. A
+    /// number with a point is a float; a text with blanks is in single quotes.
+    pub fn node_of(self, operator: &str, inputs: &[&str], outputs: &[&str], attributes: &str) -> Self {
+        self.add_node(operator, inputs, outputs, words(attributes).into_iter().map(attribute).collect())
+    }
+
     /// Adds an operator with graphs inside it, and integer attributes.
     pub fn node_around(
-        self,
+        mut self,
         operator: &str,
         inputs: &[&str],
         outputs: &[&str],
@@ -56,6 +66,7 @@ impl Onnx {
         for (name, mut inner) in graphs {
             let mut attribute = Vec::new();
             bytes(2, name, &mut inner.graph);
+            self.domains.append(&mut inner.domains);
             bytes(1, name, &mut attribute);
             bytes(6, inner.graph, &mut attribute);
             int(20, 5, &mut attribute);
@@ -69,7 +80,12 @@ impl Onnx {
         inputs.iter().for_each(|name| bytes(1, name, &mut node));
         outputs.iter().for_each(|name| bytes(2, name, &mut node));
         bytes(3, outputs.concat(), &mut node);
+        let (domain, operator) = operator.rsplit_once(':').unwrap_or(("", operator));
         bytes(4, operator, &mut node);
+        if !domain.is_empty() {
+            bytes(7, domain, &mut node);
+            self.domains.insert(domain.to_owned());
+        }
         attributes.into_iter().for_each(|attribute| bytes(5, attribute, &mut node));
         bytes(1, node, &mut self.graph);
         self
@@ -131,6 +147,12 @@ impl Onnx {
         int(1, 8, &mut model);
         bytes(7, self.graph, &mut model);
         bytes(8, opset, &mut model);
+        for domain in self.domains {
+            let mut opset = Vec::new();
+            bytes(1, &domain, &mut opset);
+            int(2, if domain == "ai.onnx.ml" { 3 } else { 1 }, &mut opset);
+            bytes(8, opset, &mut model);
+        }
         model
     }
 
@@ -145,6 +167,42 @@ impl Onnx {
             .output("OUTPUT1", datatype, &[-1, 16])
             .into_bytes()
     }
+}
+
+/// The words of a text, those in single quotes whole.
+fn words(text: &str) -> Vec<&str> {
+    let mut is_quoted = false;
+    let is_end = |letter: char| {
+        is_quoted ^= letter == '\'';
+        letter == ' ' && !is_quoted
+    };
+    text.split(is_end).filter(|word| !word.is_empty()).collect()
+}
+
+/// An attribute such as `axis=1`.
+fn attribute(text: &str) -> Vec<u8> {
+    let (name, value) = text.split_once('=').expect("a name and a value");
+    let mut out = Vec::new();
+    bytes(1, name, &mut out);
+    let list = value.strip_prefix('[').map(|list| list.trim_end_matches(']').split(',').collect::<Vec<_>>());
+    let is_list = list.is_some();
+    let values = list.unwrap_or_else(|| vec![value]);
+    // `AttributeProto`: the fields and types of a single value and of a list.
+    if let Ok(integers) = values.iter().map(|value| value.parse::<i64>()).collect::<Result<Vec<_>, _>>() {
+        integers.into_iter().for_each(|value| int(if is_list { 8 } else { 3 }, value, &mut out));
+        int(20, if is_list { 7 } else { 2 }, &mut out);
+    } else if let Ok(floats) = values.iter().map(|value| value.parse::<f32>()).collect::<Result<Vec<_>, _>>() {
+        for value in floats {
+            let field = if is_list { 7 } else { 2 };
+            varint(field << 3 | 5, &mut out);
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+        int(20, if is_list { 6 } else { 1 }, &mut out);
+    } else {
+        values.into_iter().for_each(|value| bytes(if is_list { 9 } else { 4 }, value.trim_matches('\''), &mut out));
+        int(20, if is_list { 8 } else { 3 }, &mut out);
+    }
+    out
 }
 
 fn value(name: &str, datatype: i64, dims: &[i64]) -> Vec<u8> {

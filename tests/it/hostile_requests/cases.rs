@@ -1,8 +1,15 @@
-//! The models of hostile requests: one operator each, by a line of text.
+//! The models of hostile requests: one operator each, by a line of text. The first are tried in each run of the tests.
 
-use crate::support::onnx::builder::{self, FLOAT, INT32, INT64, Onnx};
+use crate::support::onnx::builder::{self, FLOAT, INT8, INT16, INT32, INT64, Onnx};
 
 pub use builder::{BOOL, UINT8};
+
+/// `TensorProto.DataType` of texts.
+pub const STRING: i64 = 8;
+/// Unsigned, 4 bytes.
+const UINT32: i64 = 12;
+/// Unsigned, 8 bytes.
+const UINT64: i64 = 13;
 
 /// One model and its inputs.
 pub struct Case {
@@ -30,8 +37,9 @@ pub struct Input {
     pub value: i64,
 }
 
-/// `MODEL OPERATOR inputs | constants | attributes | outputs | version`. An input is `name:datatype:dims=good@value`, a
-/// constant `name:datatype:dims`; the name alone is a constant, `_` an input left out.
+/// `MODEL OPERATOR inputs | constants | attributes | outputs | version`. An operator of another domain has `ml:` or `ms:`
+/// before it. An input is `name:datatype:dims=good@value`, a constant `name:datatype:dims@value`; the name alone is a
+/// constant, `_` an input left out. The first output may be `name:datatype:rank`.
 const LINES: &str = "
 lstm LSTM x:f:-1,-1,3=2,2,3 | w:f:1,16,3 r:f:1,16,4 | hidden_size=4 | y,h,c | 14
 gru GRU x:f:-1,-1,3=2,2,3 | w:f:1,12,3 r:f:1,12,4 | hidden_size=4 | y,h | 14
@@ -107,9 +115,55 @@ multinomial Multinomial x:f:-1,-1=2,3 | | sample_size=4 | y | 13
 attention Attention q:f:-1,-1,-1,-1=1,2,2,4 k:f:-1,-1,-1,-1=1,2,2,4 v:f:-1,-1,-1,-1=1,2,2,4 | | | y | 23
 ";
 
-/// All of them.
+/// The first of them.
 pub fn cases() -> Vec<Case> {
-    LINES.trim().lines().map(case).collect()
+    of_lines(LINES)
+}
+
+/// The cases of a text.
+pub fn of_lines(lines: &str) -> Vec<Case> {
+    lines.trim().lines().map(case).collect()
+}
+
+/// A case of several operators, which `build` adds; its inputs and its output as in the lines.
+pub fn graph(name: &str, inputs: &str, output: &str, version: i64, build: impl FnOnce(Onnx) -> Onnx) -> Case {
+    let (mut onnx, mut all) = (Onnx::default(), Vec::new());
+    for word in inputs.split_whitespace() {
+        let input = input(word);
+        onnx = onnx.input(&input.name, input.datatype, &input.dims);
+        all.push(input.bounded());
+    }
+    let (output, datatype, rank) = typed_output(output).expect("a typed output");
+    finished(name, build(onnx), all, (output, datatype, rank), version)
+}
+
+/// The name of a datatype in a request.
+pub fn kind(datatype: i64) -> &'static str {
+    match datatype {
+        BOOL => "BOOL",
+        FLOAT => "FP32",
+        INT8 => "INT8",
+        INT16 => "INT16",
+        INT32 => "INT32",
+        INT64 => "INT64",
+        STRING => "BYTES",
+        UINT32 => "UINT32",
+        UINT64 => "UINT64",
+        _ => "UINT8",
+    }
+}
+
+/// The least and the most of an integer, as far as both fit in 64 bits with a sign.
+pub fn bounds(datatype: i64) -> (i64, i64) {
+    match datatype {
+        INT8 => (i8::MIN.into(), i8::MAX.into()),
+        INT16 => (i16::MIN.into(), i16::MAX.into()),
+        INT32 => (i32::MIN.into(), i32::MAX.into()),
+        INT64 => (i64::MIN, i64::MAX),
+        UINT32 => (0, u32::MAX.into()),
+        UINT64 => (0, i64::MAX),
+        _ => (0, u8::MAX.into()),
+    }
 }
 
 fn datatype(name: &str) -> i64 {
@@ -117,14 +171,62 @@ fn datatype(name: &str) -> i64 {
         "b" => BOOL,
         "f" => FLOAT,
         "i" => INT64,
+        "i8" => INT8,
+        "i16" => INT16,
         "i32" => INT32,
+        "s" => STRING,
         "u8" => UINT8,
+        "u32" => UINT32,
+        "u64" => UINT64,
         other => panic!("no datatype {other}"),
     }
 }
 
 fn sizes(text: &str) -> Vec<i64> {
     text.split(',').filter(|size| !size.is_empty()).map(|size| size.parse().unwrap()).collect()
+}
+
+/// `name:datatype:dims=good@value`.
+fn input(word: &str) -> Input {
+    let [name, kind, rest] = word.split(':').collect::<Vec<_>>()[..] else { panic!("{word}") };
+    let (dims, rest) = rest.split_once('=').unwrap();
+    let (good, value) = rest.split_once('@').unwrap_or((rest, "1"));
+    Input {
+        name: name.to_owned(),
+        datatype: datatype(kind),
+        dims: sizes(dims),
+        good: sizes(good),
+        value: value.parse().unwrap(),
+    }
+}
+
+impl Input {
+    /// A configuration cannot say that there are no dimensions.
+    fn bounded(self) -> Self {
+        if self.dims.is_empty() { Self { dims: vec![1], good: vec![1], ..self } } else { self }
+    }
+}
+
+/// `name:datatype:rank`.
+fn typed_output(word: &str) -> Option<(&str, i64, usize)> {
+    let [name, kind, rank] = word.split(':').collect::<Vec<_>>()[..] else { return None };
+    Some((name, datatype(kind), rank.parse().unwrap()))
+}
+
+/// `name:datatype:dims@value`: all elements have that value.
+fn constant(onnx: Onnx, word: &str) -> (Onnx, &str) {
+    let [name, kind, rest] = word.split(':').collect::<Vec<_>>()[..] else { panic!("{word}") };
+    let (dims, value) = rest.split_once('@').unwrap_or((rest, "1"));
+    let (dims, value) = (sizes(dims), value.parse::<i16>().unwrap());
+    let element = match datatype(kind) {
+        FLOAT => f32::from(value).to_le_bytes().to_vec(),
+        INT32 => i32::from(value).to_le_bytes().to_vec(),
+        INT64 => i64::from(value).to_le_bytes().to_vec(),
+        UINT8 => vec![u8::try_from(value).unwrap()],
+        other => panic!("no constants of {other}"),
+    };
+    let raw = element.repeat(usize::try_from(dims.iter().product::<i64>()).unwrap());
+    (onnx.constant(name, datatype(kind), &dims, &raw), name)
 }
 
 fn case(line: &str) -> Case {
@@ -134,55 +236,50 @@ fn case(line: &str) -> Case {
     let (name, operator) = (words.next().unwrap(), words.next().unwrap());
     let (mut names, mut inputs, mut onnx) = (Vec::new(), Vec::new(), Onnx::default());
     for word in words {
-        let Some((input, rest)) = word.split_once(':') else {
-            names.push(word.trim_matches('_'));
-            continue;
-        };
-        names.push(input);
-        let (kind, rest) = rest.split_once(':').unwrap();
-        let (dims, rest) = rest.split_once('=').unwrap();
-        let (good, value) = rest.split_once('@').unwrap_or((rest, "1"));
-        let (datatype, dims, good) = (datatype(kind), sizes(dims), sizes(good));
-        onnx = onnx.input(input, datatype, &dims);
-        // A configuration cannot say that there are no dimensions.
-        let (dims, good) = if dims.is_empty() { (vec![1], vec![1]) } else { (dims, good) };
-        inputs.push(Input { name: input.to_owned(), datatype, dims, good, value: value.parse().unwrap() });
+        let (name, rest) = word.split_once(':').unwrap_or((word, ""));
+        names.push(name.trim_matches('_'));
+        if !rest.is_empty() {
+            let input = input(word);
+            onnx = onnx.input(&input.name, input.datatype, &input.dims);
+            inputs.push(input.bounded());
+        }
     }
     for word in constants.split_whitespace() {
-        let [constant, _, dims] = word.split(':').collect::<Vec<_>>()[..] else { panic!("{word}") };
-        let dims = sizes(dims);
-        let ones = vec![1_f32; usize::try_from(dims.iter().product::<i64>()).unwrap()];
-        let raw: Vec<u8> = ones.into_iter().flat_map(f32::to_le_bytes).collect();
-        onnx = onnx.constant(constant, FLOAT, &dims, &raw);
+        let (with, constant) = constant(onnx, word);
+        onnx = with;
         if !names.contains(&constant) {
             names.push(constant);
         }
     }
-    let outputs: Vec<&str> = outputs.split(',').collect();
-    onnx = match attributes.split_once('=') {
-        None => onnx.node(operator, &names, &outputs, &[]),
-        Some((key, list)) if list.starts_with('[') => {
-            onnx.node_listed(operator, &names, &outputs, (key, &sizes(list.trim_matches(['[', ']']))))
-        }
-        Some((key, value)) => onnx.node(operator, &names, &outputs, &[(key, value.parse().unwrap())]),
-    };
-    let (datatype, rank) = output(operator, &inputs);
+    let mut outputs: Vec<&str> = outputs.split(',').collect();
+    let (first, kind, rank) = typed_output(outputs[0]).unwrap_or_else(|| {
+        let (datatype, rank) = output(operator, &inputs);
+        (outputs[0], datatype, rank)
+    });
+    outputs[0] = first;
+    let domains = [("ml:", "ai.onnx.ml:"), ("ms:", "com.microsoft:")];
+    let domain = domains.iter().find_map(|(short, long)| Some(format!("{long}{}", operator.strip_prefix(short)?)));
+    let onnx = onnx.node_of(domain.as_deref().unwrap_or(operator), &names, &outputs, attributes);
+    finished(name, onnx, inputs, (first, kind, rank), version.parse().unwrap())
+}
+
+fn finished(
+    name: &str,
+    onnx: Onnx,
+    inputs: Vec<Input>,
+    (output, datatype, rank): (&str, i64, usize),
+    version: i64,
+) -> Case {
     let open = vec![-1; rank];
-    let file = onnx.output(outputs[0], datatype, &open).into_bytes_of(version.parse().unwrap());
-    let config = config(&inputs, (outputs[0], datatype, &open));
+    let file = onnx.output(output, datatype, &open).into_bytes_of(version);
+    let config = config(&inputs, (output, datatype, &open));
     Case { name: name.to_owned(), inputs, config, file }
 }
 
 /// A configuration without a batch axis.
 fn config(inputs: &[Input], (name, datatype, dims): (&str, i64, &[i64])) -> String {
     let tensor = |side: &str, name: &str, datatype: i64, dims: &[i64]| {
-        let kind = match datatype {
-            BOOL => "BOOL",
-            FLOAT => "FP32",
-            INT32 => "INT32",
-            INT64 => "INT64",
-            _ => "UINT8",
-        };
+        let kind = if datatype == STRING { "STRING" } else { kind(datatype) };
         format!("{side} {{ name: '{name}' data_type: TYPE_{kind} dims: {dims:?} }}\n")
     };
     let inputs: String = inputs.iter().map(|input| tensor("input", &input.name, input.datatype, &input.dims)).collect();

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::onnx::OnnxSignature;
 use crate::onnx::graph::{OnnxGraph, OnnxNode};
 use crate::onnx::work::sizing_inputs;
-use base::tensor::{Datatype, Tensor};
+use base::tensor::{Datatype, Shape, Tensor};
 
 /// An engine that runs graphs of ONNX inside the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,21 +29,120 @@ pub struct GraphTrust {
     pub has_sizes: bool,
 }
 
-/// Operators that trust values of a request: which engine's, and what it does not survive.
-const TRUSTING: [(GraphEngine, &str, &str); 9] = [
-    (GraphEngine::Onnxruntime, "Conv", "a kernel of size 0 keeps it for ever"),
-    (GraphEngine::Onnxruntime, "Div", "the lowest integer divided by -1 raises SIGFPE"),
-    (GraphEngine::Onnxruntime, "Mod", "the remainder of the lowest integer by -1 raises SIGFPE"),
-    (GraphEngine::Onnxruntime, "STFT", "a frame length of 0 raises SIGFPE"),
-    (GraphEngine::Openvino, "Col2Im", "a block larger than the image keeps it for ever"),
-    (GraphEngine::Openvino, "GatherND", "an index far outside raises SIGSEGV"),
-    (GraphEngine::Openvino, "Pad", "a large negative padding raises SIGSEGV"),
-    (GraphEngine::Openvino, "ScatterElements", "an index far outside raises SIGSEGV"),
-    (GraphEngine::Openvino, "TopK", "a k larger than the axis raises SIGSEGV"),
+/// An operator that trusts what a request brings.
+struct Trusting {
+    engine: GraphEngine,
+    /// Empty for ONNX's own operators.
+    domain: &'static str,
+    operator: &'static str,
+    inputs: Trusted,
+    /// What it does not survive.
+    reason: &'static str,
+}
+
+/// The inputs of an operator that it trusts, if they depend on a request.
+#[derive(Clone, Copy)]
+enum Trusted {
+    /// Integers at these indices, that may have any value.
+    Integers(&'static [usize]),
+    /// Any values at these.
+    Values(&'static [usize]),
+    /// `is_trusting` says which.
+    Asked,
+}
+
+const fn ort(domain: &'static str, operator: &'static str, inputs: Trusted, reason: &'static str) -> Trusting {
+    Trusting { engine: GraphEngine::Onnxruntime, domain, operator, inputs, reason }
+}
+
+const fn openvino(operator: &'static str, inputs: Trusted, reason: &'static str) -> Trusting {
+    Trusting { engine: GraphEngine::Openvino, domain: "", operator, inputs, reason }
+}
+
+const ML: &str = "ai.onnx.ml";
+/// Operators that ONNX Runtime's own tools write.
+const MS: &str = "com.microsoft";
+const NCHWC: &str = "com.microsoft.nchwc";
+
+const NOTHING_LEFT: &str = "a size that its kernel leaves nothing of raises SIGFPE";
+const INDEX_OUTSIDE: &str = "an index outside reads other memory or raises SIGSEGV";
+const LENGTH_OUTSIDE: &str = "a length outside writes to other memory or raises SIGSEGV";
+const NO_PRODUCT: &str = "a product over an axis of size 0 is answered with other memory";
+const PADDING: &str = "a padding beyond the axis reads other memory or raises SIGSEGV";
+const DIVISOR: &str = "zero, and the lowest integer by -1, raise SIGFPE";
+
+/// Operators that trust values or sizes of a request. Of ONNX Runtime, some in 1.23 alone: newer ones refuse the request.
+const TRUSTING: [Trusting; 50] = [
+    ort("", "AffineGrid", Trusted::Integers(&[1]), "a large size raises SIGSEGV"),
+    ort("", "AveragePool", Trusted::Asked, NOTHING_LEFT),
+    ort("", "Col2Im", Trusted::Integers(&[1, 2]), "an image larger than its blocks raises SIGSEGV"),
+    ort("", "Conv", Trusted::Values(&[1]), "a kernel of size 0 keeps it for ever"),
+    ort("", "DFT", Trusted::Integers(&[1, 2]), "a large length keeps it for hours, others write to other memory"),
+    ort("", "Div", Trusted::Asked, DIVISOR),
+    ort("", "GatherND", Trusted::Asked, "batches of different sizes raise SIGFPE"),
+    ort("", "MaxPool", Trusted::Asked, NOTHING_LEFT),
+    ort("", "MaxUnpool", Trusted::Integers(&[1]), "an index outside writes to other memory"),
+    ort("", "Mod", Trusted::Asked, DIVISOR),
+    ort("", "Pad", Trusted::Integers(&[1, 3]), PADDING),
+    ort("", "QLinearConv", Trusted::Values(&[3, 4, 5, 8]), "a scale or bias of another size is read beyond its end"),
+    ort("", "QLinearMatMul", Trusted::Values(&[3]), NO_PRODUCT),
+    ort("", "RoiAlign", Trusted::Integers(&[2]), INDEX_OUTSIDE),
+    ort("", "RotaryEmbedding", Trusted::Integers(&[3]), INDEX_OUTSIDE),
+    ort("", "STFT", Trusted::Integers(&[3]), "a frame length of 0 raises SIGFPE"),
+    ort(ML, "ArrayFeatureExtractor", Trusted::Integers(&[1]), INDEX_OUTSIDE),
+    ort(ML, "FeatureVectorizer", Trusted::Asked, "inputs with different numbers of rows write to other memory"),
+    ort(ML, "SVMClassifier", Trusted::Asked, "columns that a row does not have are read from other memory"),
+    ort(MS, "Attention", Trusted::Asked, LENGTH_OUTSIDE),
+    ort(MS, "CropAndResize", Trusted::Values(&[1, 2, 3]), "a region that is not a number raises SIGSEGV"),
+    ort(MS, "DecoderMaskedMultiHeadAttention", Trusted::Integers(&[7, 8, 9]), LENGTH_OUTSIDE),
+    ort(MS, "DynamicQuantizeMatMul", Trusted::Values(&[1]), NO_PRODUCT),
+    ort(MS, "EmbedLayerNormalization", Trusted::Integers(&[8]), INDEX_OUTSIDE),
+    ort(MS, "ExpandDims", Trusted::Integers(&[1]), "an axis outside raises SIGSEGV"),
+    ort(MS, "FusedConv", Trusted::Values(&[1]), "a kernel of size 0 keeps it for ever"),
+    ort(MS, "GroupQueryAttention", Trusted::Integers(&[5, 6]), LENGTH_OUTSIDE),
+    ort(MS, "Inverse", Trusted::Asked, "a matrix that is not square raises SIGSEGV"),
+    ort(MS, "MatMulBnb4", Trusted::Values(&[1, 2]), "weights of another size are read beyond their end"),
+    ort(MS, "MatMulIntegerToFloat", Trusted::Values(&[6]), "a bias of another size is read beyond its end"),
+    ort(MS, "MatMulNBits", Trusted::Integers(&[4]), INDEX_OUTSIDE),
+    ort(MS, "MultiHeadAttention", Trusted::Asked, LENGTH_OUTSIDE),
+    ort(MS, "NGramRepeatBlock", Trusted::Integers(&[0]), "a token outside writes to other memory"),
+    ort(MS, "Pad", Trusted::Integers(&[1]), PADDING),
+    ort(MS, "QAttention", Trusted::Asked, LENGTH_OUTSIDE),
+    ort(MS, "QGemm", Trusted::Values(&[3]), NO_PRODUCT),
+    ort(MS, "QLinearAveragePool", Trusted::Asked, NOTHING_LEFT),
+    ort(MS, "QLinearConcat", Trusted::Asked, "inputs of different sizes are answered with other memory"),
+    ort(MS, "RotaryEmbedding", Trusted::Integers(&[1]), INDEX_OUTSIDE),
+    ort(MS, "Trilu", Trusted::Integers(&[1]), "the lowest diagonal raises SIGSEGV"),
+    ort(MS, "WordConvEmbedding", Trusted::Integers(&[0]), INDEX_OUTSIDE),
+    ort(NCHWC, "AveragePool", Trusted::Asked, NOTHING_LEFT),
+    ort(NCHWC, "MaxPool", Trusted::Asked, NOTHING_LEFT),
+    openvino("Col2Im", Trusted::Values(&[1, 2]), "a block larger than the image keeps it for ever"),
+    openvino("GatherND", Trusted::Values(&[1]), "an index far outside raises SIGSEGV"),
+    openvino("Pad", Trusted::Values(&[1, 3]), "a large padding, positive or negative, raises SIGSEGV"),
+    openvino("Resize", Trusted::Values(&[2, 3]), "a size of 2147483647 raises SIGSEGV"),
+    openvino("Scatter", Trusted::Values(&[1]), "an index far outside raises SIGSEGV"),
+    openvino("ScatterElements", Trusted::Values(&[1]), "an index far outside raises SIGSEGV"),
+    openvino("TopK", Trusted::Values(&[1]), "a k larger than the axis raises SIGSEGV"),
 ];
 
-/// Operators that do not survive every axis of size 0 in ONNX Runtime. OpenVINO survives all of them.
-const DOUBTFUL: [&str; 7] = ["Attention", "GRU", "LSTM", "MultiHeadAttention", "RNN", "STFT", "Unique"];
+/// Operators that do not survive every axis of size 0 in ONNX Runtime, some in 1.23 alone. OpenVINO survives all of them.
+const DOUBTFUL: [&str; 15] = [
+    "Attention",
+    "DFT",
+    "Einsum",
+    "FeatureVectorizer",
+    "GRU",
+    "GatherND",
+    "GridSample",
+    "LRN",
+    "LSTM",
+    "LpNormalization",
+    "MultiHeadAttention",
+    "OneHot",
+    "RNN",
+    "STFT",
+    "Unique",
+];
 
 impl GraphTrust {
     /// Of an ONNX file. One that cannot be read is doubtful.
@@ -55,12 +154,31 @@ impl GraphTrust {
         let inputs = || signature.inputs.iter().chain(&signature.initialized);
         let is_integer =
             |datatype| matches!(datatype, Datatype::Int8 | Datatype::Int16 | Datatype::Int32 | Datatype::Int64);
+        let is_unsigned =
+            |datatype| matches!(datatype, Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 | Datatype::Uint64);
+        let has_open_sizes =
+            |shape: Option<&Shape>| shape.is_none_or(|shape| shape.iter().skip(1).any(|size| *size < 0));
         let mut origins = Origins {
             values: inputs().map(|input| input.name.as_str()).collect(),
-            integers: inputs().filter(|input| is_integer(input.datatype)).map(|input| input.name.as_str()).collect(),
+            integers: inputs()
+                .filter(|input| is_integer(input.datatype) || is_unsigned(input.datatype))
+                .map(|input| input.name.as_str())
+                .collect(),
+            tables: inputs()
+                .filter(|input| input.shape.as_ref().is_some_and(|shape| shape.len() > 1))
+                .map(|input| input.name.as_str())
+                .collect(),
+        };
+        let surroundings = Surroundings {
+            engine,
+            has_convolution: false,
+            has_open_sizes: inputs().any(|input| has_open_sizes(input.shape.as_ref())),
+            has_several_inputs: inputs().count() > 1,
+            has_product: false,
+            has_reduction: false,
         };
         let mut trust = Self { is_doubtful: graph.has_functions, ..Self::default() };
-        trust.walk(&graph, &mut origins, engine);
+        trust.walk(&graph, &mut origins, surroundings);
         trust
     }
 
@@ -78,34 +196,39 @@ impl GraphTrust {
         let trusting = tags("edge ").find_map(|tag| {
             let (from, to) = (attribute(tag, "from-layer")?, attribute(tag, "to-layer")?);
             let is_second = attribute(tag, "to-port")? == "1";
-            // `ScatterElementsUpdate`, in versions that have a number in the type too.
-            let is_of = |(engine, operator, _): &&(GraphEngine, &str, &str)| {
-                *engine == GraphEngine::Openvino && kind(&to).starts_with(operator)
+            let is_of = |row: &&Trusting| {
+                let is_same = match row.operator {
+                    "Resize" => kind(&to) == "Interpolate",
+                    "Scatter" => false,
+                    // `ScatterElementsUpdate`, in versions that have a number in the type too.
+                    operator => kind(&to).starts_with(operator),
+                };
+                row.engine == GraphEngine::Openvino && is_same
             };
             let found =
                 TRUSTING.iter().find(is_of).filter(|_| is_second && !matches!(kind(&from), "Const" | "ShapeOf"));
-            found.map(|(_, operator, reason)| ((*operator).to_owned(), *reason))
+            found.map(|row| (row.operator.to_owned(), row.reason))
         });
         Self { trusting, is_doubtful: false, has_sizes: true }
     }
 
-    fn walk<'a>(&mut self, graph: &'a OnnxGraph, origins: &mut Origins<'a>, engine: GraphEngine) {
+    fn walk<'a>(&mut self, graph: &'a OnnxGraph, origins: &mut Origins<'a>, around: Surroundings) {
         for name in graph.constants.keys().chain(graph.left_out.keys()) {
             // An input with an initial value is one that a request may bring.
             if !graph.inputs.contains(name) {
                 origins.forget(name);
             }
         }
+        let around = around.with(graph);
         for node in &graph.nodes {
-            let is_known = matches!(node.domain.as_str(), "" | "ai.onnx" | "ai.onnx.ml");
-            let is_doubtful = !is_known || DOUBTFUL.contains(&node.operator.as_str());
-            self.is_doubtful |= engine == GraphEngine::Onnxruntime && is_doubtful;
+            self.is_doubtful |= around.engine == GraphEngine::Onnxruntime && is_doubtful(node, origins, around);
             self.has_sizes |= reads_sizes(node, origins);
-            let trusts = |(of, operator, _): &&(GraphEngine, &str, &str)| {
-                *of == engine && *operator == node.operator && trusts(node, graph, origins)
+            let trusts = |row: &&Trusting| {
+                let is_same = row.operator == node.operator && row.domain == domain(node);
+                row.engine == around.engine && is_same && row.trusts(node, (graph, around), origins)
             };
-            if let (None, Some((_, operator, reason))) = (&self.trusting, TRUSTING.iter().find(trusts)) {
-                self.trusting = Some(((*operator).to_owned(), *reason));
+            if let (None, Some(row)) = (&self.trusting, TRUSTING.iter().find(trusts)) {
+                self.trusting = Some((row.operator.to_owned(), row.reason));
             }
             let inputs: Vec<_> = node.inputs.iter().map(String::as_str).collect();
             let (values, integers) = (origins.any(&inputs), origins.any_integer(&inputs));
@@ -114,10 +237,40 @@ impl GraphTrust {
                 for name in &inner.inputs {
                     within.set(name, values, integers);
                 }
-                self.walk(inner, &mut within, engine);
+                self.walk(inner, &mut within, around);
             }
+            let is_table = node.operator == "Cast" && inputs.iter().any(|name| origins.tables.contains(name));
             let (values, integers) = origins.of_outputs(node, values, integers);
             node.outputs.iter().for_each(|name| origins.set(name, values, integers));
+            if is_table {
+                origins.tables.extend(node.outputs.iter().map(String::as_str));
+            }
+        }
+    }
+}
+
+/// The rest of a graph, as far as it decides what an operator does not survive: the engine fuses neighbours.
+#[derive(Clone, Copy)]
+struct Surroundings {
+    engine: GraphEngine,
+    /// A convolution, whose blocks of channels go on into a pooling.
+    has_convolution: bool,
+    /// An axis beside the first that is open in an input.
+    has_open_sizes: bool,
+    has_product: bool,
+    has_reduction: bool,
+    /// Inputs whose sizes may differ.
+    has_several_inputs: bool,
+}
+
+impl Surroundings {
+    fn with(self, graph: &OnnxGraph) -> Self {
+        let has = |operators: &[&str]| graph.nodes.iter().any(|node| operators.contains(&node.operator.as_str()));
+        Self {
+            has_convolution: self.has_convolution || has(&["Conv", "FusedConv", "QLinearConv"]),
+            has_product: self.has_product || has(&["MatMul"]),
+            has_reduction: self.has_reduction || has(&["ReduceMean"]),
+            ..self
         }
     }
 }
@@ -129,6 +282,8 @@ struct Origins<'a> {
     values: BTreeSet<&'a str>,
     /// Integers that may have any value.
     integers: BTreeSet<&'a str>,
+    /// Inputs of two axes or more, and what they are cast to.
+    tables: BTreeSet<&'a str>,
 }
 
 impl<'a> Origins<'a> {
@@ -153,6 +308,7 @@ impl<'a> Origins<'a> {
     fn forget(&mut self, name: &str) {
         self.values.remove(name);
         self.integers.remove(name);
+        self.tables.remove(name);
     }
 
     /// Returns two flags: true if the outputs of an operator depend on values, and true if they are integers of any
@@ -170,6 +326,8 @@ impl<'a> Origins<'a> {
             "Pad" | "ScatterElements" | "ScatterND" => (values, integer_at(0) || integer_at(2)),
             "OneHot" => (values, integer_at(2)),
             "Where" => (values, integer_at(1) || integer_at(2)),
+            // Numbers of elements of a mask.
+            "EmbedLayerNormalization" => (values, false),
             // Numbers of elements, and truth.
             "And" | "ArgMax" | "ArgMin" | "ConstantOfShape" | "DequantizeLinear" | "Equal" | "Greater"
             | "GreaterOrEqual" | "Less" | "LessOrEqual" | "NonZero" | "Not" | "Or" | "Sign" => (values, false),
@@ -179,34 +337,121 @@ impl<'a> Origins<'a> {
     }
 }
 
-/// Returns true if an operator of [`TRUSTING`] gets something from a request that it does not survive.
-fn trusts(node: &OnnxNode, graph: &OnnxGraph, origins: &Origins<'_>) -> bool {
+impl Trusting {
+    /// Whether the operator gets something from a request that it does not survive.
+    fn trusts(&self, node: &OnnxNode, (graph, around): (&OnnxGraph, Surroundings), origins: &Origins<'_>) -> bool {
+        let is_in = |names: &BTreeSet<&str>, index: usize| node.input(index).is_some_and(|name| names.contains(name));
+        match self.inputs {
+            Trusted::Integers(indices) => indices.iter().any(|index| is_in(&origins.integers, *index)),
+            Trusted::Values(indices) => indices.iter().any(|index| is_in(&origins.values, *index)),
+            Trusted::Asked => is_trusting(node, (graph, around), origins),
+        }
+    }
+}
+
+/// Whether an operator of [`TRUSTING`] does, where more than one input decides.
+fn is_trusting(node: &OnnxNode, (graph, around): (&OnnxGraph, Surroundings), origins: &Origins<'_>) -> bool {
     let value_at = |index: usize| node.input(index).is_some_and(|name| origins.values.contains(name));
     let integer_at = |index: usize| node.input(index).is_some_and(|name| origins.integers.contains(name));
+    // A mask with a row for each batch is read by its shape, a list of lengths is not.
+    let length_at =
+        |index: usize| integer_at(index) && !node.input(index).is_some_and(|name| origins.tables.contains(name));
     match node.operator.as_str() {
         "Mod" if node.integer("fmod", 0) != 0 => false,
         "Div" | "Mod" => {
             let divisor = node.input(1).and_then(|name| graph.constants.get(name));
-            integer_at(0) && (integer_at(1) || divisor.is_some_and(has_minus_one))
+            integer_at(1) || integer_at(0) && divisor.is_some_and(has_minus_one)
         }
-        "STFT" => integer_at(3),
-        "Col2Im" => value_at(1) || value_at(2),
-        _ => value_at(1),
+        "AveragePool" | "MaxPool" => {
+            let is_fused = around.has_convolution || node.domain == NCHWC;
+            is_fused && around.has_open_sizes && value_at(0) && leaves_nothing(node)
+        }
+        "QLinearAveragePool" => {
+            node.integer("channels_last", 0) != 0 && around.has_open_sizes && value_at(0) && leaves_nothing(node)
+        }
+        "GatherND" => node.integer("batch_dims", 0) > 0 && around.has_several_inputs && value_at(0) && value_at(1),
+        "FeatureVectorizer" => around.has_several_inputs && (1..node.inputs.len()).any(value_at),
+        "QLinearConcat" => around.has_several_inputs && (3..node.inputs.len()).any(value_at),
+        "Inverse" | "SVMClassifier" => around.has_open_sizes && value_at(0),
+        "Attention" => length_at(3) || integer_at(6),
+        "MultiHeadAttention" => length_at(4) || integer_at(8) || integer_at(9),
+        "QAttention" => length_at(5),
+        _ => false,
     }
 }
 
-/// Returns true if integers of any value reach an input that is a size, an axis, an index that is computed with, or a
-/// divisor.
+/// Whether a pooling has an output of size 0 for some size of its input that is not: where its kernel reaches a stride
+/// beyond the padding. In blocks of channels, as after a convolution, the engine divides by that.
+fn leaves_nothing(node: &OnnxNode) -> bool {
+    let Some(kernel) = node.integers("kernel_shape") else { return false };
+    if matches!(node.text("auto_pad"), Some("SAME_UPPER" | "SAME_LOWER")) {
+        return false;
+    }
+    let at = |name: &str, index: usize, default: i64| {
+        node.integers(name).and_then(|list| list.get(index).copied()).unwrap_or(default)
+    };
+    kernel.iter().enumerate().any(|(axis, size)| {
+        let reach = size.saturating_sub(1).saturating_mul(at("dilations", axis, 1));
+        let padding = at("pads", axis, 0).saturating_add(at("pads", axis + kernel.len(), 0));
+        reach.saturating_sub(padding) >= at("strides", axis, 1)
+    })
+}
+
+/// Whether an operator may not survive an axis of size 0 in ONNX Runtime.
+fn is_doubtful(node: &OnnxNode, origins: &Origins<'_>, around: Surroundings) -> bool {
+    let first = |name: &str| node.integers(name).and_then(|list| list.first().copied()).unwrap_or(0);
+    if !matches!(domain(node), "" | ML) {
+        return true;
+    }
+    match node.operator.as_str() {
+        "ConvTranspose" => node.integers("output_shape").is_some(),
+        // Fused with the addition before it, whose inputs may have different sizes. Older files write it out.
+        "LayerNormalization" | "SimplifiedLayerNormalization" => around.has_several_inputs,
+        "Sqrt" => around.has_several_inputs && around.has_reduction,
+        "QuantizeLinear" => node.integer("block_size", 0) != 0,
+        "Scan" => node.integers("scan_output_axes").is_some_and(|axes| axes.iter().any(|axis| *axis != 0)),
+        "TopK" => node.input(0).is_some_and(|name| origins.integers.contains(name)),
+        // Fused with a product.
+        "Transpose" => around.has_product && first("perm") != 0,
+        operator => DOUBTFUL.contains(&operator),
+    }
+}
+
+/// The domain of an operator, empty for ONNX's own.
+fn domain(node: &OnnxNode) -> &str {
+    if node.domain == "ai.onnx" { "" } else { &node.domain }
+}
+
+/// Whether integers of any value reach an input that is a size, an axis, an index that is computed with, or a divisor.
 fn reads_sizes(node: &OnnxNode, origins: &Origins<'_>) -> bool {
-    let indices: &[usize] = match node.operator.as_str() {
-        "BitShift" | "CumSum" | "ReverseSequence" | "ScatterElements" | "ScatterND" | "Split" | "SplitToSequence"
-        | "Reshape" | "SequenceAt" | "Squeeze" | "TopK" | "Trilu" | "Unsqueeze" => &[1],
-        "Div" | "Mod" | "Pow" => &[0, 1],
-        "GRU" | "LSTM" | "RNN" => &[4],
-        "Loop" => &[0],
-        "NonMaxSuppression" | "RoiAlign" => &[2],
-        "Slice" => &[1, 2, 3, 4],
-        operator if operator.starts_with("Reduce") => &[1],
+    let indices: &[usize] = match (domain(node), node.operator.as_str()) {
+        ("", "Attention") => &[6],
+        (MS, "Attention") => &[3, 6],
+        (MS, "BifurcationDetector" | "CropAndResize") => &[2, 3],
+        (MS, "DecoderMaskedMultiHeadAttention") => &[3, 7, 8, 9],
+        (MS, "EmbedLayerNormalization" | "QEmbedLayerNormalization") => &[0, 1, 7, 8],
+        (MS, "GroupQueryAttention") => &[5, 6, 9],
+        (MS, "MatMulNBits") => &[4],
+        (MS, "MultiHeadAttention") => &[4, 8, 9],
+        (MS, "NGramRepeatBlock" | "WordConvEmbedding") => &[0],
+        (MS, "QAttention") => &[5],
+        (MS, "RotaryEmbedding") => &[1],
+        (MS, "SparseAttention") => &[5, 6, 7, 8],
+        ("", "RotaryEmbedding") => &[3],
+        (
+            _,
+            "BitShift" | "CumProd" | "CumSum" | "ReverseSequence" | "ScatterElements" | "ScatterND" | "Split"
+            | "SplitToSequence" | "Reshape" | "SequenceAt" | "SequenceErase" | "Squeeze" | "TopK" | "Trilu"
+            | "Unsqueeze",
+        ) => &[1],
+        (_, "ArrayFeatureExtractor" | "ExpandDims" | "GatherBlockQuantized" | "MaxUnpool") => &[1],
+        (_, "Div" | "Mod" | "Pow") => &[0, 1],
+        (_, "GRU" | "LSTM" | "RNN") => &[4],
+        (_, "Loop") => &[0],
+        (_, "NonMaxSuppression" | "RoiAlign" | "SequenceInsert" | "TensorScatter") => &[2],
+        (_, "Pad") => &[1, 3],
+        (_, "Slice") => &[1, 2, 3, 4],
+        (_, operator) if operator.starts_with("Reduce") => &[1],
         _ => &[],
     };
     let of_table = indices.iter().filter_map(|index| node.input(*index));
@@ -230,10 +475,11 @@ mod tests {
 
     fn trust(engine: GraphEngine, onnx: Onnx) -> GraphTrust {
         let onnx = onnx.input("n", INT64, &[-1]).input("m", INT64, &[-1]).input("x", FLOAT, &[-1, -1]);
+        let onnx = onnx.input("t", INT64, &[-1, -1]);
         GraphTrust::of_onnx(&onnx.output("y", FLOAT, &[]).into_bytes(), engine)
     }
 
-    /// Nodes such as `Div n m -> a`.
+    /// Nodes such as `Div n m -> a`, and `MaxPool a -> y / kernel_shape=[2,2]`.
     fn of(engine: GraphEngine, nodes: &str) -> GraphTrust {
         let integers = |values: &[i64]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
         let begin = Onnx::default().constant("two", INT64, &[1], &integers(&[2])).constant(
@@ -243,40 +489,102 @@ mod tests {
             &integers(&[7, -1]),
         );
         let add = |onnx: Onnx, node: &str| {
+            let (node, attributes) = node.split_once('/').unwrap_or((node, ""));
             let (operator, names) = node.trim().split_once(' ').unwrap();
             let (inputs, outputs) = names.split_once("->").unwrap();
             let names = |text: &'static str| text.split_whitespace().collect::<Vec<_>>();
             let (inputs, outputs): (&str, &str) = (inputs.to_owned().leak(), outputs.to_owned().leak());
-            let to: &[(&str, i64)] = if operator == "Cast" { &[("to", INT64)] } else { &[] };
-            onnx.node(operator, &names(inputs), &names(outputs), to)
+            let attributes = if operator == "Cast" { "to=7" } else { attributes };
+            onnx.node_of(operator, &names(inputs), &names(outputs), attributes)
         };
         trust(engine, nodes.split(';').fold(begin, add))
     }
 
+    #[track_caller]
+    fn check_trusting(engine: GraphEngine, nodes: &str, want: &str) {
+        let got = of(engine, nodes).trusting.map_or_else(String::new, |(operator, _)| operator);
+        assert_eq!(got, want, "{nodes}");
+    }
+
     #[test]
     fn operators_that_trust_values_of_a_request_are_found_and_the_same_on_its_shapes_are_not() {
-        let check = |engine, nodes: &str, want: &str| {
-            let got = of(engine, nodes).trusting.map_or_else(String::new, |(operator, _)| operator);
-            assert_eq!(got, want, "{nodes}");
+        let check = |nodes: &str, want: &str| check_trusting(GraphEngine::Onnxruntime, nodes, want);
+        check("Div n m -> y", "Div");
+        check("Add n two -> a; Unsqueeze m two -> b; Mod a b -> y", "Mod");
+        check("Div n two -> y", "");
+        check("Div n minus -> y", "Div");
+        check("Div x x -> y", "");
+        check("Mod x x -> y / fmod=1", "");
+        check("Shape x -> s; Div n s -> y", "");
+        check("Shape x -> s; Div s n -> y", "Div");
+        check("Floor x -> f; Cast f -> i; Div i i -> y", "Div");
+        check("Gather two n -> t; Div n t -> y", "");
+        check("Conv x x -> y", "Conv");
+        check("Conv x two -> y", "");
+        check("STFT x two two n -> y", "STFT");
+        check("DFT x n -> y", "DFT");
+        check("DFT x two -> y", "");
+        check("Shape x -> s; Pad x s -> y", "");
+        check("Pad x n -> y", "Pad");
+        check("MaxUnpool x t -> y", "MaxUnpool");
+        check("RotaryEmbedding x x x t -> y", "RotaryEmbedding");
+        check("GatherND x n -> y", "");
+        check("GatherND x n -> y / batch_dims=1", "GatherND");
+        check("TopK x n -> y", "");
+        let check = |nodes: &str, want: &str| check_trusting(GraphEngine::Openvino, nodes, want);
+        check("TopK x n -> y", "TopK");
+        check("TopK x two -> y", "");
+        check("Pad x two x n -> y", "Pad");
+        check("Resize x two two n -> y", "Resize");
+        check("Scatter x n x -> y", "Scatter");
+        check("Div n m -> y", "");
+        check("Conv x two -> c; MaxPool c -> y / kernel_shape=[3,3]", "");
+    }
+
+    #[test]
+    fn operators_of_other_domains_have_rows_of_their_own() {
+        let check = |nodes: &str, want: &str| check_trusting(GraphEngine::Onnxruntime, nodes, want);
+        check("ai.onnx.ml:ArrayFeatureExtractor x n -> y", "ArrayFeatureExtractor");
+        check("ai.onnx.ml:ArrayFeatureExtractor x two -> y", "");
+        check("other:ArrayFeatureExtractor x n -> y", "");
+        check("ai.onnx.ml:FeatureVectorizer x t -> y", "FeatureVectorizer");
+        check("ai.onnx.ml:FeatureVectorizer x -> y", "");
+        check("com.microsoft:RotaryEmbedding x t x x -> y", "RotaryEmbedding");
+        check("com.microsoft:RotaryEmbedding x two x t -> y", "");
+        check("com.microsoft:GroupQueryAttention x x x x x n two -> y", "GroupQueryAttention");
+        check("com.microsoft:CropAndResize x x two two -> y", "CropAndResize");
+        check("com.microsoft:FusedConv x x -> y", "FusedConv");
+        check("com.microsoft:Inverse x -> y", "Inverse");
+        check("ai.onnx.ml:SVMClassifier x -> y", "SVMClassifier");
+        check("com.microsoft:QGemm x two two two -> y", "");
+        check("com.microsoft:QGemm x two two x -> y", "QGemm");
+        check("com.microsoft:QLinearConcat two two x two two x two two -> y", "QLinearConcat");
+        // Lengths of a batch, against a mask with a row for each.
+        check("com.microsoft:Attention x x x n -> y", "Attention");
+        check("com.microsoft:Attention x x x t -> y", "");
+        check("Cast t -> c; com.microsoft:MultiHeadAttention x x x x c -> y", "");
+        check("ReduceSum t -> c; com.microsoft:MultiHeadAttention x x x x c -> y", "MultiHeadAttention");
+        check("com.microsoft:EmbedLayerNormalization t t x -> e l; com.microsoft:Attention e x x l -> y", "");
+    }
+
+    #[test]
+    fn a_pooling_behind_a_convolution_that_may_leave_nothing_is_found() {
+        let check = |nodes: &str, want: &str| check_trusting(GraphEngine::Onnxruntime, nodes, want);
+        check("Conv x two -> c; MaxPool c -> y / kernel_shape=[3,3] strides=[2,2]", "MaxPool");
+        check("Conv x two -> c; MaxPool c -> y / kernel_shape=[2,2]", "MaxPool");
+        check("Conv x two -> c; MaxPool c -> y / kernel_shape=[2,2] strides=[2,2]", "");
+        check("Conv x two -> c; MaxPool c -> y / kernel_shape=[2,2] strides=[2,2] dilations=[1,2]", "MaxPool");
+        check("Conv x two -> c; MaxPool c -> y / kernel_shape=[3,3] strides=[2,2] pads=[1,1,1,1]", "");
+        check("Conv x two -> c; MaxPool c -> y / kernel_shape=[3,3] strides=[2,2] auto_pad=SAME_UPPER", "");
+        check("Conv x two -> c; Relu c -> r; AveragePool r -> y / kernel_shape=[7,7]", "AveragePool");
+        check("MaxPool x -> y / kernel_shape=[3,3]", "");
+        let pooled = |dims: &[i64]| {
+            let onnx = Onnx::default().constant("w", FLOAT, &[1, 1, 1, 1], &[0; 4]).input("x", FLOAT, dims);
+            let onnx = onnx.node("Conv", &["x", "w"], &["c"], &[]);
+            let onnx = onnx.node_of("AveragePool", &["c"], &["y"], "kernel_shape=[7,7]").output("y", FLOAT, &[]);
+            GraphTrust::of_onnx(&onnx.into_bytes(), GraphEngine::Onnxruntime).trusting.is_some()
         };
-        let ort = GraphEngine::Onnxruntime;
-        check(ort, "Div n m -> y", "Div");
-        check(ort, "Add n two -> a; Unsqueeze m two -> b; Mod a b -> y", "Mod");
-        check(ort, "Div n two -> y", "");
-        check(ort, "Div n minus -> y", "Div");
-        check(ort, "Div x x -> y", "");
-        check(ort, "Shape x -> s; Div n s -> y", "");
-        check(ort, "Shape x -> s; Div s n -> y", "");
-        check(ort, "Floor x -> f; Cast f -> i; Div i i -> y", "Div");
-        check(ort, "Gather two n -> t; Div n t -> y", "");
-        check(ort, "Conv x x -> y", "Conv");
-        check(ort, "Conv x two -> y", "");
-        check(ort, "STFT x two two n -> y", "STFT");
-        check(ort, "TopK x n -> y", "");
-        let openvino = GraphEngine::Openvino;
-        check(openvino, "TopK x n -> y", "TopK");
-        check(openvino, "TopK x two -> y", "");
-        check(openvino, "Div n m -> y", "");
+        assert!(pooled(&[-1, 1, -1, 224]) && !pooled(&[-1, 1, 224, 224]));
     }
 
     #[test]
@@ -291,7 +599,22 @@ mod tests {
         check("Tile x m -> y", (false, true));
         check("Gather x n -> y", (false, false));
         check("Shape x -> s; Reshape x s -> y", (false, false));
+        check("TensorScatter x x n -> y", (false, true));
+        check("TopK x two -> y", (false, false));
+        check("TopK n two -> y", (true, false));
+        check("ConvTranspose x two -> y", (false, false));
+        check("ConvTranspose x two -> y / output_shape=[4,4]", (true, false));
+        check("Transpose x -> t / perm=[0,1]; MatMul x t -> y", (false, false));
+        check("Transpose x -> t / perm=[1,0]; MatMul x t -> y", (true, false));
+        check("LayerNormalization x two -> y", (true, false));
+        check("ReduceMean x -> m; Sqrt m -> y", (true, false));
+        check("Sqrt x -> y", (false, false));
+        check("com.microsoft:BiasGelu x x -> y", (true, false));
+        check("com.microsoft:NGramRepeatBlock t x -> y", (true, true));
         assert!(!of(GraphEngine::Openvino, "GRU x two two -> y").is_doubtful);
+        let alone = Onnx::default().node("LayerNormalization", &["x", "x"], &["y"], &[]).input("x", FLOAT, &[-1, -1]);
+        let alone = alone.output("y", FLOAT, &[]).into_bytes();
+        assert!(!GraphTrust::of_onnx(&alone, GraphEngine::Onnxruntime).is_doubtful);
         let unreadable = GraphTrust::of_onnx(b"\xff", GraphEngine::Onnxruntime);
         assert!(unreadable.is_doubtful && unreadable.has_sizes && unreadable.trusting.is_none());
     }
@@ -318,6 +641,8 @@ mod tests {
             )
         };
         assert!(GraphTrust::of_openvino(&file("Parameter")).trusting.is_some());
+        let resized = file("Parameter").replace("TopK", "Interpolate");
+        assert_eq!(GraphTrust::of_openvino(&resized).trusting.map(|(operator, _)| operator), Some("Resize".to_owned()));
         assert_eq!(GraphTrust::of_openvino(&file("Const")).trusting, None);
         assert_eq!(GraphTrust::of_openvino("").trusting, None);
     }
