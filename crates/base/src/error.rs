@@ -145,7 +145,7 @@ impl Code {
 /// remedy. The text quotes only what the client sent.
 ///
 /// ```
-/// use deuteron::error::{Code, Error};
+/// use base::error::{Code, Error};
 ///
 /// let error = Error::not_found("is not loaded").with_prefix("model 'm' ");
 /// assert_eq!(error.code(), Code::NotFound);

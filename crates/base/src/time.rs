@@ -9,7 +9,7 @@ use std::time::Duration;
 /// ```
 /// use std::time::Duration;
 ///
-/// use deuteron::time::Instant;
+/// use base::time::Instant;
 ///
 /// let began = Instant::from_micros(5);
 /// let ended = began + Duration::from_micros(2);

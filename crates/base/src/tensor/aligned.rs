@@ -14,7 +14,7 @@ struct Line([u8; TENSOR_ALIGNMENT]);
 /// Bytes that begin `lead` bytes after a 64-byte boundary.
 ///
 /// ```
-/// use deuteron::tensor::AlignedBuffer;
+/// use base::tensor::AlignedBuffer;
 ///
 /// // A 10-byte head, and behind it a tensor that must be aligned.
 /// let mut buffer = AlignedBuffer::with_alignment_at(10, 4096);

@@ -13,7 +13,7 @@ static BLOCK: LazyLock<AlignedBuffer> = LazyLock::new(|| AlignedBuffer::zeroed(E
 /// The bytes of a tensor as a foreign engine may have them: empty ones begin at the block.
 ///
 /// ```
-/// use deuteron::tensor::mapped;
+/// use base::tensor::mapped;
 ///
 /// assert_eq!(mapped(&[]).as_ptr().addr() % 64, 0);
 /// assert_eq!(mapped(&[7]), [7]);

@@ -108,7 +108,7 @@ impl Datatype {
 /// A tensor: little-endian, row major, no padding.
 ///
 /// ```
-/// use deuteron::tensor::{Datatype, Shape, Tensor, byte_size};
+/// use base::tensor::{Datatype, Shape, Tensor, byte_size};
 ///
 /// let shape = Shape::from_slice(&[2, 3]);
 /// assert_eq!(byte_size(Datatype::Fp32, &shape), Ok(Some(24)));
@@ -167,7 +167,7 @@ pub enum SizeError {
 /// do not divide `count`.
 ///
 /// ```
-/// use deuteron::tensor::distribute;
+/// use base::tensor::distribute;
 ///
 /// assert_eq!(distribute(&[-1, -1, 2], 6).as_deref(), Some(&[1, 3, 2][..]));
 /// assert_eq!(distribute(&[-1, 2], 3), None);
