@@ -36,7 +36,7 @@ struct Trusting {
     domain: &'static str,
     operator: &'static str,
     inputs: Trusted,
-    /// What it does not survive.
+    /// The value that it does not survive, and the effect.
     reason: &'static str,
 }
 
@@ -338,7 +338,7 @@ impl<'a> Origins<'a> {
 }
 
 impl Trusting {
-    /// Whether the operator gets something from a request that it does not survive.
+    /// Returns true if the operator gets something from a request that it does not survive.
     fn trusts(&self, node: &OnnxNode, (graph, around): (&OnnxGraph, Surroundings), origins: &Origins<'_>) -> bool {
         let is_in = |names: &BTreeSet<&str>, index: usize| node.input(index).is_some_and(|name| names.contains(name));
         match self.inputs {
@@ -349,7 +349,7 @@ impl Trusting {
     }
 }
 
-/// Whether an operator of [`TRUSTING`] does, where more than one input decides.
+/// Returns true if an operator of [`TRUSTING`] does, where more than one input decides.
 fn is_trusting(node: &OnnxNode, (graph, around): (&OnnxGraph, Surroundings), origins: &Origins<'_>) -> bool {
     let value_at = |index: usize| node.input(index).is_some_and(|name| origins.values.contains(name));
     let integer_at = |index: usize| node.input(index).is_some_and(|name| origins.integers.contains(name));
@@ -380,8 +380,8 @@ fn is_trusting(node: &OnnxNode, (graph, around): (&OnnxGraph, Surroundings), ori
     }
 }
 
-/// Whether a pooling has an output of size 0 for some size of its input that is not: where its kernel reaches a stride
-/// beyond the padding. In blocks of channels, as after a convolution, the engine divides by that.
+/// Returns true if a pooling may have an output of size 0 for an input that is not empty: its kernel reaches a stride
+/// beyond the padding. In blocks of channels, as after a convolution, the engine divides by that size.
 fn leaves_nothing(node: &OnnxNode) -> bool {
     let Some(kernel) = node.integers("kernel_shape") else { return false };
     if matches!(node.text("auto_pad"), Some("SAME_UPPER" | "SAME_LOWER")) {
@@ -397,7 +397,7 @@ fn leaves_nothing(node: &OnnxNode) -> bool {
     })
 }
 
-/// Whether an operator may not survive an axis of size 0 in ONNX Runtime.
+/// Returns true if an operator may not survive an axis of size 0 in ONNX Runtime.
 fn is_doubtful(node: &OnnxNode, origins: &Origins<'_>, around: Surroundings) -> bool {
     let first = |name: &str| node.integers(name).and_then(|list| list.first().copied()).unwrap_or(0);
     if !matches!(domain(node), "" | ML) {
@@ -422,7 +422,8 @@ fn domain(node: &OnnxNode) -> &str {
     if node.domain == "ai.onnx" { "" } else { &node.domain }
 }
 
-/// Whether integers of any value reach an input that is a size, an axis, an index that is computed with, or a divisor.
+/// Returns true if integers of any value reach an input that is a size, an axis, an index that is computed with, or a
+/// divisor.
 fn reads_sizes(node: &OnnxNode, origins: &Origins<'_>) -> bool {
     let indices: &[usize] = match (domain(node), node.operator.as_str()) {
         ("", "Attention") => &[6],
