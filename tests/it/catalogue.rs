@@ -8,6 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::folder::Folder;
+use crate::support::gate::Gate;
+use crate::support::metrics::{batches_left, metric};
 use crate::support::server::Server;
 use crate::support::{http, onnx};
 
@@ -72,17 +74,23 @@ fn the_version_policy_says_what_is_served_and_the_highest_answers_by_default() {
 #[test]
 fn several_instances_run_at_the_same_time() {
     let repository = Folder::new("instances");
-    let delay = parameter("execute_delay_ms", "300");
-    identity(&repository, "two", &["1"], &format!("{delay}instance_group [{{ count: 2 kind: KIND_CPU }}]\n"));
-    let server = Server::deuteron(repository.path(), &["--shards=1"]);
-    let start = Instant::now();
+    identity(&repository, "two", &["1"], "instance_group [{ count: 2 kind: KIND_CPU }]\n");
+    let gate = Gate::on(repository.path(), "two");
+    let server = Server::deuteron(repository.path(), &["--shards=1", &gate.flag()]);
+    let left = || batches_left(server.metrics(), "two");
+    let waiting = || metric(server.metrics(), "nv_inference_pending_request_count{model=\"two\",version=\"1\"}");
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| assert_eq!(infer(&server, "two").0, 200));
         }
+        let start = Instant::now();
+        while (left(), waiting()) != (2, 2) {
+            assert!(start.elapsed() < Duration::from_secs(15), "{} run, {} wait", left(), waiting());
+            thread::sleep(Duration::from_millis(5));
+        }
+        gate.open();
     });
-    let took = start.elapsed();
-    assert!((Duration::from_millis(600)..Duration::from_millis(900)).contains(&took), "{took:?}");
+    assert_eq!(left(), 4);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::folder::Folder;
+use crate::support::gate::Gate;
 use crate::support::over::Over;
 use crate::support::server::Server;
 use crate::support::{http, repository};
@@ -329,21 +330,22 @@ fn no_request_fails_while_what_runs_on_workers_is_loaded_again() {
 #[test]
 fn what_waits_when_a_model_is_unloaded_is_answered() {
     let repository = Folder::new("busy");
-    identity(repository.path(), "slow", &["1"], &parameter("execute_delay_ms", "200"));
-    let server = Server::deuteron(repository.path(), &[EXPLICIT, "--load-model=slow"]);
+    identity(repository.path(), "slow", &["1"], "");
+    let gate = Gate::on(repository.path(), "slow");
+    let server = Server::deuteron(repository.path(), &[EXPLICIT, "--load-model=slow", &gate.flag()]);
     thread::scope(|scope| {
         let waiting: Vec<_> = (0..5).map(|_| scope.spawn(|| infer(&server, "slow").0)).collect();
         wait_until("the queue", || {
             metric(&server, "nv_inference_pending_request_count{model=\"slow\",version=\"1\"}") == 4
         });
-        let start = Instant::now();
+        // It does not wait for the run, which is held.
         assert_eq!(unload(&server, "slow"), (200, String::new()));
-        assert!(start.elapsed() < Duration::from_millis(150), "it does not wait: {:?}", start.elapsed());
         assert_eq!(index(&server), "slow 1 UNLOADING");
         assert_eq!(get(&server, "/v2/health/ready").0, 503);
         assert_eq!(infer(&server, "slow").0, 404);
         // It is loaded again beside the instances that still answer its requests.
         assert_eq!(load(&server, "slow").0, 200);
+        gate.open();
         assert_eq!(infer(&server, "slow").0, 200);
         for waiting in waiting {
             assert_eq!(waiting.join().unwrap(), 200);
@@ -387,7 +389,7 @@ fn a_poll_follows_what_lies_in_the_repository() {
 #[test]
 fn readiness_tells_what_loads_and_how_far_it_is() {
     let repository = Folder::new("progress");
-    let more = format!("version_policy {{ all {{ }} }}\n{}", parameter("creation_delay_sec", "1"));
+    let more = format!("version_policy {{ all {{ }} }}\n{}", parameter("creation_delay_sec", "4"));
     identity(repository.path(), "long", &["1", "2"], &more);
     identity(repository.path(), "quick", &["1"], "");
     let server = Server::deuteron(repository.path(), &[EXPLICIT, "--model-load-thread-count=2"]);
@@ -407,9 +409,8 @@ fn readiness_tells_what_loads_and_how_far_it_is() {
         assert_eq!(load_note["versions"], 2, "{text}");
         assert_eq!(get(&server, "/v2/models/long/ready").0, 503);
         // Another model does not wait for it, and no shard does.
-        let start = Instant::now();
         assert_eq!((load(&server, "quick").0, infer(&server, "quick").0), (200, 200));
-        assert!(start.elapsed() < Duration::from_millis(900), "{:?}", start.elapsed());
+        assert!(!loading.is_finished(), "{}", server.log());
         assert_eq!(loading.join().unwrap().0, 200);
     });
     assert_eq!(get(&server, "/v2/health/ready"), (200, r#"{"live":true,"ready":true}"#.to_owned()));
@@ -435,14 +436,14 @@ fn a_model_that_failed_makes_the_server_not_ready_unless_that_is_not_wanted() {
 #[test]
 fn a_server_that_drains_refuses_what_was_ordered() {
     let repository = Folder::new("drain");
-    identity(repository.path(), "long", &["1"], &parameter("creation_delay_sec", "3"));
+    identity(repository.path(), "long", &["1"], &parameter("creation_delay_sec", "60"));
     let mut server = Server::deuteron(repository.path(), &[EXPLICIT]);
     let address = server.http();
     let loading = thread::spawn(move || http::post(address, "/v2/repository/models/long/load", b"").unwrap());
     wait_until("the load", || index(&server).starts_with("long LOADING"));
     let start = Instant::now();
     assert!(server.stop().success());
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}: it waited for the load", start.elapsed());
     let answer = loading.join().unwrap();
     assert_eq!(answer.status, 503, "{}", String::from_utf8_lossy(&answer.body));
 }

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::folder::Folder;
+use crate::support::gate::Gate;
 use crate::support::http::{self, Response};
 use crate::support::over::Over;
 use crate::support::protobuf::Message;
@@ -258,7 +259,8 @@ fn the_first_step_that_fails_fails_the_request_with_its_text() {
     let repository = Folder::new("ensembles");
     let lookup = format!("platform: 'onnxruntime_onnx' {}", io(8, "ROW INT32 1 > VALUE FP32 1"));
     repository::add(repository.path(), "lookup", &lookup, Some(&onnx::lookup()));
-    slow(repository.path(), "slow", 300, "");
+    identity(repository.path(), "slow", 8, "INPUT0 FP32 1 > OUTPUT0 FP32 1", "");
+    let gate = Gate::on(repository.path(), "slow");
     let table = "row INT32 1, x FP32 1 > value FP32 1, y FP32 1";
     ensemble(repository.path(), "e", 8, table, "slow: INPUT0=x > OUTPUT0=y; lookup: ROW=row > VALUE=value");
     ensemble(repository.path(), "outer", 8, table, "e: row=row x=x > value=value y=y");
@@ -271,15 +273,15 @@ fn the_first_step_that_fails_fails_the_request_with_its_text() {
         "x FP32 -1 > y FP32 -1",
         "any: INPUT0=x > OUTPUT0=t; two: INPUT0=t > OUTPUT0=y",
     );
-    let server = Server::deuteron(repository.path(), &["--shards=1"]);
+    let server = Server::deuteron(repository.path(), &["--shards=1", &gate.flag()]);
     let body = |row: i64| json!({ "inputs": [input("row", "INT32", &[1, 1], json!([row])), input("x", "FP32", &[1, 1], json!([1.5]))] });
+    gate.pass(1);
     assert_eq!(infer(&server, "e", &body(2)).unwrap()["outputs"][0]["data"], json!([12.0]));
-    let start = Instant::now();
+    // It does not wait for the other step, which is held.
     let (status, text) = infer(&server, "e", &body(9)).unwrap_err();
     assert_eq!(status, 400, "the table has 4 rows: {text}");
     assert!(text.starts_with("{\"error\":\"in ensemble 'e', step 2 ('lookup'): model 'lookup': "), "{text}");
     assert!(text.contains("; the inputs were 'ROW' [1,1]"), "{text}");
-    assert!(start.elapsed() < Duration::from_millis(250), "it does not wait for the other step");
     let (_, text) = infer(&server, "outer", &body(9)).unwrap_err();
     assert!(
         text.starts_with("{\"error\":\"in ensemble 'outer', step 1 ('e'): in ensemble 'e', step 2 ('lookup'): "),
@@ -289,6 +291,7 @@ fn the_first_step_that_fails_fails_the_request_with_its_text() {
     let other =
         metrics::metric(server.metrics(), "nv_inference_request_failure{model=\"e\",reason=\"OTHER\",version=\"1\"}");
     assert_eq!(other, 2);
+    gate.open();
     wait_until("the end of what was left", || count(&server, "slow", "fail") == 2);
 
     let (status, text) = one(&server, "shapes", 1.0).unwrap_err();
@@ -310,9 +313,15 @@ fn ensembles_of_ten_ensembles_of_ten_are_ready_at_once() {
         ensemble(path, &format!("n{depth}"), 8, "x FP32 1 > y FP32 1", &text);
     }
     let server = Server::deuteron(path, &["--shards=1"]);
-    let began = Instant::now();
-    assert_eq!(get(&server, "/v2/models/n8/ready").0, 200);
-    assert!(began.elapsed() < Duration::from_secs(2), "each of 9 models is looked at once: {:?}", began.elapsed());
+    let took: Vec<_> = (0..5)
+        .map(|_| {
+            let began = Instant::now();
+            assert_eq!(get(&server, "/v2/models/n8/ready").0, 200);
+            began.elapsed()
+        })
+        .collect();
+    // Other work on the machine makes it later now and then.
+    assert!(took.iter().min() < Some(&Duration::from_secs(2)), "each of 9 models is looked at once: {took:?}");
 }
 
 #[test]
@@ -362,17 +371,24 @@ fn models_with_and_without_batches_nested_ensembles_and_optional_inputs_go_toget
 fn a_full_queue_a_timeout_and_a_client_that_left_end_the_request_and_nothing_is_stuck() {
     let repository = Folder::new("ensembles");
     let path = repository.path();
-    slow(
+    identity(
         path,
         "slow",
-        100,
+        8,
+        "INPUT0 FP32 1 > OUTPUT0 FP32 1",
         "dynamic_batching { preferred_batch_size: 1 default_queue_policy { max_queue_size: 2 \
-        allow_timeout_override: true default_timeout_microseconds: 5000000 } }",
+        allow_timeout_override: true default_timeout_microseconds: 30000000 } }",
     );
+    let gate = Gate::on(path, "slow");
     ensemble(path, "e", 8, "x FP32 1 > y FP32 1", "slow: INPUT0=x > OUTPUT0=t; slow: INPUT0=t > OUTPUT0=y");
-    let server = Server::deuteron(path, &["--shards=1"]);
+    let server = Server::deuteron(path, &["--shards=1", &gate.flag()]);
+    let left = || metrics::batches_left(server.metrics(), "slow");
+    let pending =
+        || metrics::metric(server.metrics(), "nv_inference_pending_request_count{model=\"slow\",version=\"1\"}");
     let outcomes: Vec<_> = thread::scope(|scope| {
         let calls: Vec<_> = (0..12).map(|_| scope.spawn(|| one(&server, "e", 2.5))).collect();
+        wait_until("a full queue", || calls.iter().filter(|call| call.is_finished()).count() >= 9);
+        gate.open();
         calls.into_iter().map(|call| call.join().unwrap()).collect()
     });
     let full = (503, error("in ensemble 'e', STEP[request id: <id_unknown>] Exceeds maximum queue size"));
@@ -388,31 +404,38 @@ fn a_full_queue_a_timeout_and_a_client_that_left_end_the_request_and_nothing_is_
 
     // One runs, and the next waits for too long.
     thread::scope(|scope| {
+        let before = left();
+        gate.limit(0);
         let first = scope.spawn(|| one(&server, "e", 1.0));
-        thread::sleep(Duration::from_millis(30));
+        wait_until("the first runs", || left() == before + 1);
         let late = json!({ "parameters": { "timeout": 1000 }, "inputs": [input("x", "FP32", &[1, 1], json!([1.0]))] });
         let outcome = infer(&server, "e", &late);
         assert_eq!(outcome.unwrap_err(), (503, error("in ensemble 'e', step 1 ('slow'): Request timeout expired")));
+        gate.open();
         assert_eq!(first.join().unwrap(), Ok(1.0));
     });
 
     // Clients that leave: their waiting requests are withdrawn, and the next is served.
     let body = json!({ "inputs": [input("x", "FP32", &[1, 1], json!([1.0]))] }).to_string();
     let request = http::request("POST", "/v2/models/e/infer", &[], body.as_bytes());
-    for _ in 0..3 {
+    let before = left();
+    gate.limit(0);
+    let clients = [0, 1, 2].map(|waiting| {
         let mut connection = http::Connection::open(server.http()).unwrap();
         connection.send(&request).unwrap();
-        thread::sleep(Duration::from_millis(20));
-    }
+        wait_until("one runs, and the others wait", || left() == before + 1 && pending() == waiting);
+        connection
+    });
+    drop(clients);
+    wait_until("an empty queue", || pending() == 0);
+    gate.open();
     wait_until("the end of those that left", || in_flight(&server) == 0);
     let canceled = "nv_inference_request_failure{model=\"e\",reason=\"CANCELED\",version=\"1\"}";
-    assert_eq!(metrics::metric(server.metrics(), canceled), 3);
-    wait_until("an empty queue", || {
-        metrics::metric(server.metrics(), "nv_inference_pending_request_count{model=\"slow\",version=\"1\"}") == 0
-    });
+    wait_until("they are counted", || metrics::metric(server.metrics(), canceled) == 3);
     assert_eq!(one(&server, "e", 3.5), Ok(3.5));
 
-    // The deadline of a call passes through every step.
+    // The deadline of a call passes through every step: the second is held.
+    gate.limit(left() + 1);
     let tensor = Message::new().bytes(1, "x").bytes(2, "FP32").packed(3, &[1, 1]);
     let call = Message::new().bytes(1, "e").message(5, tensor).bytes(7, 1.0_f32.to_le_bytes());
     // The server's clock alone: a client with a deadline of its own might give up first.
@@ -420,6 +443,7 @@ fn a_full_queue_a_timeout_and_a_client_that_left_end_the_request_and_nothing_is_
     let path = "/inference.GRPCInferenceService/ModelInfer";
     let trailers = crate::support::h2::call(server.grpc(), path, &fields, &call.into_bytes());
     assert_eq!(trailers["grpc-status"], "4", "{trailers:?}");
+    gate.open();
     wait_until("the end of the call", || in_flight(&server) == 0);
 }
 
@@ -447,16 +471,19 @@ fn so_many_requests_of_a_step_are_under_way_as_the_configuration_says() {
     };
     assert!(took("one") >= Duration::from_millis(8 * 40), "one after the other, on whatever shard");
     assert!(took("two") >= Duration::from_millis(4 * 40));
-    let free = took("free");
-    assert!(free < Duration::from_millis(8 * 40), "four at a time: {free:?}");
+    // Other work on the machine makes it later now and then.
+    let free: Vec<_> = (0..5).map(|_| took("free")).collect();
+    assert!(free.iter().min() < Some(&Duration::from_millis(8 * 40)), "four at a time: {free:?}");
     assert_eq!(in_flight(&server), 0);
 }
 
 #[test]
 fn steps_that_do_not_need_each_other_run_side_by_side() {
     let repository = Folder::new("ensembles");
-    slow(repository.path(), "left", 500, "");
-    slow(repository.path(), "right", 500, "");
+    let gates = ["left", "right"].map(|name| {
+        identity(repository.path(), name, 8, "INPUT0 FP32 1 > OUTPUT0 FP32 1", "");
+        Gate::on(repository.path(), name)
+    });
     ensemble(
         repository.path(),
         "e",
@@ -464,11 +491,14 @@ fn steps_that_do_not_need_each_other_run_side_by_side() {
         "x FP32 1 > y FP32 1, z FP32 1",
         "left: INPUT0=x > OUTPUT0=y; right: INPUT0=x > OUTPUT0=z",
     );
-    let server = Server::deuteron(repository.path(), &["--shards=1"]);
-    let start = Instant::now();
-    assert_eq!(one(&server, "e", 4.5), Ok(4.5));
-    let took = start.elapsed();
-    assert!(took >= Duration::from_millis(500) && took < Duration::from_millis(990), "{took:?}");
+    let server = Server::deuteron(repository.path(), &["--shards=1", &gates[0].flag()]);
+    thread::scope(|scope| {
+        let call = scope.spawn(|| one(&server, "e", 4.5));
+        let runs = |name: &str| metrics::batches_left(server.metrics(), name) == 1;
+        wait_until("both run", || runs("left") && runs("right"));
+        gates.iter().for_each(Gate::open);
+        assert_eq!(call.join().unwrap(), Ok(4.5));
+    });
 }
 
 #[test]

@@ -236,15 +236,21 @@ fn a_connection_goes_on_after_a_stream_also_for_what_was_pipelined() {
 #[test]
 fn events_leave_when_they_come() {
     let (_folder, server) = server(&[]);
-    let body = br#"{"IN":[1,2],"DELAY":[0,1500],"WAIT":0}"#;
-    let mut stream = TcpStream::connect(server.http()).unwrap();
-    stream.write_all(&http::request("POST", "/v2/models/repeat/generate_stream", &[], body)).unwrap();
+    let open = |body: &[u8]| {
+        let mut stream = TcpStream::connect(server.http()).unwrap();
+        stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
+        stream.write_all(&http::request("POST", "/v2/models/repeat/generate_stream", &[], body)).unwrap();
+        stream
+    };
+    // The first does not wait for the second, which comes in a minute.
+    read_until(&mut open(br#"{"IN":[1,2],"DELAY":[0,60000],"WAIT":0}"#), b"\"OUT\":1");
     let start = Instant::now();
-    read_until(&mut stream, b"\"OUT\":1");
-    assert!(start.elapsed() < Duration::from_millis(1_000), "the first waits for the second");
-    read_until(&mut stream, b"\"OUT\":2");
-    assert!(start.elapsed() >= Duration::from_millis(1_400), "{:?}", start.elapsed());
+    read_until(&mut open(br#"{"IN":[1,2],"DELAY":[0,1500],"WAIT":0}"#), b"\"OUT\":2");
+    assert!(start.elapsed() >= Duration::from_millis(1_500), "{:?}", start.elapsed());
 }
+
+/// How long a wait may take before the test fails.
+const WAIT_MAX: Duration = Duration::from_secs(20);
 
 fn read_until(stream: &mut TcpStream, mark: &[u8]) {
     let (mut text, mut space) = (Vec::new(), [0; 4096]);
@@ -258,7 +264,7 @@ fn read_until(stream: &mut TcpStream, mark: &[u8]) {
 fn waits_for(address: SocketAddr, name: &str, want: u64) {
     let start = Instant::now();
     while metric(address, name) != want {
-        assert!(start.elapsed() < Duration::from_secs(5), "{name} is never {want}");
+        assert!(start.elapsed() < WAIT_MAX, "{name} is never {want}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -280,7 +286,8 @@ fn a_client_leaves(io: &str) {
         let mut stream = TcpStream::connect(server.http()).unwrap();
         stream.write_all(&http::request("POST", PATH, &[], BODY)).unwrap();
         read_until(&mut stream, b"\"OUT\":1");
-        assert_eq!(metric(metrics, "deuteron_requests_in_flight"), 1);
+        // The one that left before may still be counted.
+        waits_for(metrics, "deuteron_requests_in_flight", 1);
         how(stream);
     };
     leave(drop);
@@ -316,13 +323,24 @@ fn a_slow_reader_gets_all_and_holds_back_the_model_not_the_memory() {
     let body = format!("{{\"IN\":{count}}}");
     let fields = [("Connection", "close")];
     stream.write_all(&http::request("POST", "/v2/models/square/generate_stream", &fields, body.as_bytes())).unwrap();
-    thread::sleep(Duration::from_millis(500));
-    // Responses that the sockets hold, and responses that wait; the model must wait behind them.
-    let stats = http::get(server.http(), "/v2/models/square/stats").unwrap().body;
-    let stats: Value = serde_json::from_slice(&stats).unwrap();
-    let places = stats["model_stats"][0]["response_stats"].as_object().unwrap().values();
-    let sent: u64 = places.map(|place| place["success"]["count"].as_u64().unwrap()).sum();
-    assert!(sent > 0 && sent < count / 2, "{sent} of {count} responses were sent to a client that does not read");
+    // Those that the sockets hold, and those that wait; the model is asked to wait behind them.
+    let responses = || -> u64 {
+        let stats = http::get(server.http(), "/v2/models/square/stats").unwrap().body;
+        let stats: Value = serde_json::from_slice(&stats).unwrap();
+        let places = stats["model_stats"][0]["response_stats"].as_object().map(|places| places.values());
+        places.into_iter().flatten().map(|place| place["success"]["count"].as_u64().unwrap()).sum()
+    };
+    // Until no more are sent.
+    let (start, mut sent) = (Instant::now(), 0);
+    loop {
+        thread::sleep(Duration::from_millis(500));
+        let before = std::mem::replace(&mut sent, responses());
+        if sent > 0 && sent == before {
+            break;
+        }
+        assert!(start.elapsed() < WAIT_MAX, "{sent} are sent, and more");
+    }
+    assert!(sent < count / 2, "{sent} of {count} responses were sent to a client that does not read");
     let mut text = Vec::new();
     stream.read_to_end(&mut text).unwrap();
     let events = text.windows(6).filter(|window| window == b"data: ").count();
@@ -335,15 +353,15 @@ fn a_slow_reader_gets_all_and_holds_back_the_model_not_the_memory() {
 fn a_client_that_never_reads_a_stream_loses_its_connection_and_its_request() {
     let (_folder, server) = server(&[]);
     let mut stream = TcpStream::connect(server.http()).unwrap();
+    let start = Instant::now();
     stream.write_all(&http::request("POST", "/v2/models/square/generate_stream", &[], br#"{"IN":1000000}"#)).unwrap();
     let closed = "deuteron_requests_cancelled_total{reason=\"connection_closed\"}";
     waits_for(server.metrics(), "deuteron_requests_in_flight", 1);
-    let start = Instant::now();
     while metric(server.metrics(), closed) == 0 {
-        assert!(start.elapsed() < Duration::from_secs(40), "it is never closed");
+        assert!(start.elapsed() < Duration::from_secs(60), "it is never closed");
         thread::sleep(Duration::from_millis(20));
     }
-    assert!((28..34).contains(&start.elapsed().as_secs()), "WRITE_TIMEOUT is 30 s: {:?}", start.elapsed());
+    assert!(start.elapsed() >= Duration::from_secs(29), "WRITE_TIMEOUT is 30 s: {:?}", start.elapsed());
     waits_for(server.metrics(), "deuteron_timeouts_total", 1);
     waits_for(server.metrics(), "deuteron_requests_in_flight", 0);
 }

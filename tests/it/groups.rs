@@ -72,6 +72,13 @@ fn time_of(server: &Server, models: [&str; 2], each: usize) -> Duration {
     start.elapsed()
 }
 
+/// The times of a few rounds, the shortest first: other work on the machine makes some longer.
+fn times_of(server: &Server, models: [&str; 2], each: usize) -> [Duration; 5] {
+    let mut times = [(); 5].map(|()| time_of(server, models, each));
+    times.sort();
+    times
+}
+
 const LIMITED: &str = "--rate-limit=execution_count";
 
 #[test]
@@ -103,12 +110,12 @@ fn two_models_that_share_a_resource_never_run_at_the_same_time() {
     drop(server);
     // Two batches at a time.
     let server = Server::deuteron(repository.path(), &["--shards=1", LIMITED, "--rate-limit-resource=r:2"]);
-    let took = time_of(&server, ["a", "b"], 4);
-    assert!(took >= eight / 2 && took < eight, "{took:?}");
+    let took = times_of(&server, ["a", "b"], 4);
+    assert!(took[0] >= eight / 2 && took[0] < eight, "{took:?}");
     drop(server);
     let server = Server::deuteron(repository.path(), &["--shards=1", "--rate-limit-resource=R:0"]);
-    let took = time_of(&server, ["a", "b"], 4);
-    assert!(took < eight / 2, "without a rate limit all that is ignored: {took:?}");
+    let took = times_of(&server, ["a", "b"], 4);
+    assert!(took[0] < eight / 2, "without a rate limit all that is ignored: {took:?}");
 }
 
 #[test]
@@ -205,9 +212,9 @@ fn models_that_come_and_go_share_resources_with_those_that_serve() {
     assert!(time_of_a() >= eight, "one at a time");
     // A model that needs more of the resource adds to its limit, for all models.
     assert_eq!(order(&server, "large", "load"), (200, String::new()));
-    let took = time_of_a();
-    assert!(took >= eight / 2 && took < eight, "two at a time: {took:?}");
-    // Under load models come, share the resource and go; requests that wait for their turn are then served.
+    let took = times_of(&server, ["a", "a"], 4);
+    assert!(took[0] >= eight / 2 && took[0] < eight, "two at a time: {took:?}");
+    // Under load models come, share and go; what waits for its turn then is served.
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let _over = Over(&is_over);

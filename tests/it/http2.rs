@@ -21,7 +21,7 @@ use crate::support::skipped::skip_unless_ci;
 use crate::tls::files::{Files, KeyKind, connect};
 use case::{Case, Seen};
 use machine::Machine;
-use peer::Socket;
+use peer::{PATIENCE, Socket};
 
 /// Tries all cases, a few at a time. Returns their number, and the failed ones by name.
 fn try_all(run: impl Fn(&Case) -> Seen + Sync, is_strict: bool) -> (usize, Vec<String>) {
@@ -61,7 +61,7 @@ fn the_server_passes_every_case() {
     let folder = repository::write(Flavour::Deuteron);
     let server = Server::deuteron(folder.path(), &["--shards=1"]);
     for (port, address) in [("gRPC", server.grpc()), ("HTTP", server.http())] {
-        let (count, failed) = try_all(|case| Socket::connect(address).run(case), true);
+        let (count, failed) = try_all(|case| Socket::connect(address).run(case, PATIENCE), true);
         assert!(failed.is_empty(), "{port}: {} of {count} failed\n{}", failed.len(), failed.join("\n"));
         println!("deuteron, {port}: {count}/{count}");
     }
@@ -81,16 +81,19 @@ fn the_server_passes_every_case_over_tls() {
         let mut stream = connect(server.grpc(), &client).unwrap();
         stream.conn.complete_io(&mut stream.sock).unwrap();
         stream.sock.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-        Socket(stream).run(case)
+        Socket(stream).run(case, PATIENCE)
     };
     let (count, failed) = try_all(run, true);
     assert!(failed.is_empty(), "{} of {count} failed\n{}", failed.len(), failed.join("\n"));
     println!("deuteron, TLS: {count}/{count}");
 }
 
-/// Prints the score of another server. It must pass some cases and fail some; otherwise the suite shows nothing.
+/// How long another server may take to answer, which is waited for in each case that it does not pass.
+const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(2);
+
+/// Prints the score of another server. It must pass some and fail some: else the suite shows nothing.
 fn score(name: &str, address: SocketAddr) {
-    let (count, failed) = try_all(|case| Socket::connect(address).run(case), false);
+    let (count, failed) = try_all(|case| Socket::connect(address).run(case, PATIENCE_WITH_OTHERS), false);
     println!("{name}: {}/{count}\n{}", count - failed.len(), failed.join("\n"));
     assert!(!failed.is_empty() && failed.len() < count / 2, "{name}: {} of {count} failed", failed.len());
 }
@@ -131,10 +134,10 @@ fn who_floods_and_reads_late_is_told_why_all_the_same() {
     socket.set_recv_buffer_size(4_096).unwrap();
     socket.connect(&server.grpc().into()).unwrap();
     let mut stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut writer = stream.try_clone().unwrap();
-    writer.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
-    // Until a write fails: more bytes than a server reads of a connection that it has ended.
+    writer.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+    // Until it fails: more than a server reads of a connection that it has ended.
     let writing = std::thread::spawn(move || {
         let pings = frame::ping(b"12345678").repeat(1_000);
         writer.write_all(&[frame::PREFACE, &frame::settings(&[])].concat()).unwrap();

@@ -176,16 +176,14 @@ fn what_is_no_request_of_a_sequence_is_refused_in_tritons_words() {
 
 #[test]
 fn a_sequence_that_begins_again_is_idle_or_is_left_ends_and_the_metrics_say_how() {
-    let server = Server::deuteron(by_row(2, 1, "max_sequence_idle_microseconds: 400000").path(), &["--shards=1"]);
-    assert_eq!(
-        [send(&server, "1", "^", 5), send(&server, "1", "^", 7), send(&server, "1", "", 1)],
-        [Ok(5), Ok(7), Ok(8)]
-    );
-    assert_eq!(ended(&server, "restart"), 1);
+    let server = Server::deuteron(by_row(2, 1, "max_sequence_idle_microseconds: 2000000").path(), &["--shards=1"]);
+    assert_eq!([send(&server, "1", "^", 5), send(&server, "1", "^", 7)], [Ok(5), Ok(7)]);
     let begun = Instant::now();
+    assert_eq!(send(&server, "1", "", 1), Ok(8));
+    assert_eq!(ended(&server, "restart"), 1);
     wait_until("it is idle", || ended(&server, "idle") == 1);
     let took = begun.elapsed();
-    assert!((Duration::from_millis(360)..Duration::from_millis(600)).contains(&took), "{took:?}");
+    assert!(took >= Duration::from_secs(2), "{took:?}");
     assert_eq!(send(&server, "1", "", 1), unstarted("1"));
     assert_eq!(sequences(&server, "active"), 0);
 }
@@ -198,7 +196,7 @@ fn a_sequence_waits_for_a_slot_no_longer_than_its_timeout_and_no_longer_than_its
     let parameters = r#""sequence_id":2,"sequence_start":true,"timeout":50000"#;
     let late = answer(&infer(&server, parameters, "[1,1]", 1));
     assert_eq!(late, Err("503 {\"error\":\"timeout of the corresponding sequence has been expired\"}".to_owned()));
-    assert!(start.elapsed() >= Duration::from_millis(50) && start.elapsed() < Duration::from_millis(500));
+    assert!(start.elapsed() >= Duration::from_millis(50) && start.elapsed() < Duration::from_secs(15));
     assert_eq!((ended(&server, "timeout"), sequences(&server, "backlog")), (1, 0));
     // A client leaves while its sequence waits: that one takes no free slot later.
     let body = r#"{"parameters":{"sequence_id":3,"sequence_start":true},"inputs":[{"name":"INPUT","shape":[1,1],"datatype":"INT32","data":[1]}]}"#;

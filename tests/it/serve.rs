@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::folder::Folder;
+use crate::support::gate::Gate;
 use crate::support::h2;
 use crate::support::http::{self, Connection};
 use crate::support::metrics;
@@ -36,10 +37,14 @@ fn metric(server: &Server, name: &str) -> u64 {
     metrics::metric(server.metrics(), name)
 }
 
+/// How long a wait may take before the test fails: of a request that is held, less than its client waits.
+const WAIT_MAX: Duration = Duration::from_secs(15);
+const WAITING: &str = "nv_inference_pending_request_count{model=\"slow\",version=\"1\"}";
+
 fn waits_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+        assert!(start.elapsed() < WAIT_MAX, "{what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -82,30 +87,33 @@ fn the_counters_add_up_to_what_the_clients_sent() {
 fn requests_that_wait_together_run_together() {
     let folder = repository::write(Flavour::Deuteron);
     repository::set_batched(folder.path(), "slow");
-    let server = Server::deuteron(folder.path(), &["--shards=2"]);
-    let start = Instant::now();
+    let gate = Gate::on(folder.path(), "slow");
+    let server = Server::deuteron(folder.path(), &["--shards=2", &gate.flag()]);
     thread::scope(|scope| {
-        for index in 0..9_u8 {
-            let server = &server;
-            scope.spawn(move || {
-                let response = http::exchange(server.http(), &infer("slow", f32::from(index))).unwrap();
-                let text = String::from_utf8(response.body).unwrap();
-                assert!(text.contains(&format!("\"data\":[{index}.0]")), "{text}");
-            });
+        let ask = |index: u8| {
+            let response = http::exchange(server.http(), &infer("slow", f32::from(index))).unwrap();
+            let text = String::from_utf8(response.body).unwrap();
+            assert!(text.contains(&format!("\"data\":[{index}.0]")), "{text}");
+        };
+        // One runs alone, eight wait for it.
+        scope.spawn(move || ask(0));
+        waits_until("the model is busy", || metrics::batches_left(server.metrics(), "slow") == 1);
+        for index in 1..9 {
+            scope.spawn(move || ask(index));
         }
+        waits_until("all wait", || metric(&server, WAITING) == 8);
+        gate.open();
     });
-    // One runs alone, and eight wait for it; 300 ms each.
-    assert!(start.elapsed() < Duration::from_millis(1_100), "{:?}", start.elapsed());
-    let executions = metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}");
-    assert!((2..=3).contains(&executions), "{executions} batches");
+    assert_eq!(metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}"), 2);
     assert_eq!(metric(&server, "nv_inference_count{model=\"slow\",version=\"1\"}"), 9);
 }
 
 #[test]
 fn a_deadline_is_kept_by_the_server_and_a_late_request_never_runs() {
     let folder = repository::write(Flavour::Deuteron);
-    let server = Server::deuteron(folder.path(), &[]);
-    // Its own HTTP/2, since a gRPC client would enforce the deadline itself.
+    let gate = Gate::on(folder.path(), "slow");
+    let server = Server::deuteron(folder.path(), &["--shards=1", &gate.flag()]);
+    // Its own HTTP/2, since a gRPC client would keep the deadline itself.
     let busy = thread::spawn({
         let address = server.http();
         move || http::exchange(address, &infer("slow", 1.0)).unwrap().status
@@ -113,24 +121,23 @@ fn a_deadline_is_kept_by_the_server_and_a_late_request_never_runs() {
     waits_until("the model is busy", || metrics::batches_left(server.metrics(), "slow") == 1);
     let start = Instant::now();
     let trailers = h2::call(server.grpc(), INFER, &[("grpc-timeout", "20m")], &message("slow", 1));
-    let took = start.elapsed();
-    assert_eq!(trailers.get("grpc-status").unwrap(), "4");
-    assert!((Duration::from_millis(20)..Duration::from_millis(150)).contains(&took), "{took:?}");
+    assert_eq!(trailers.get("grpc-status").unwrap(), "4", "it is answered while the model is busy");
+    assert!(start.elapsed() >= Duration::from_millis(20), "{:?}", start.elapsed());
+    assert_eq!(metric(&server, WAITING), 0);
+    gate.open();
     assert_eq!(busy.join().unwrap(), 200);
-    thread::sleep(Duration::from_millis(400));
-    assert_eq!(metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}"), 1);
+    // One that comes later runs, and it alone.
+    assert_eq!(http::exchange(server.http(), &infer("slow", 1.0)).unwrap().status, 200);
+    assert_eq!(metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}"), 2);
     assert_eq!(metric(&server, "deuteron_requests_refused_total{reason=\"deadline_exceeded\"}"), 1);
-    assert_eq!(metric(&server, "nv_inference_pending_request_count{model=\"slow\",version=\"1\"}"), 0);
 }
 
 #[test]
 fn a_client_that_resets_its_connection_is_not_computed_for() {
     let folder = repository::write(Flavour::Deuteron);
-    // The first request runs while twenty others come and go, on a slow machine too.
-    let config = folder.path().join("slow/config.pbtxt");
-    let text = fs::read_to_string(&config).unwrap();
-    fs::write(config, text.replace("\"300\"", "\"2500\"")).unwrap();
-    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    // The first request runs while twenty others come and go.
+    let gate = Gate::on(folder.path(), "slow");
+    let server = Server::deuteron(folder.path(), &["--shards=1", &gate.flag()]);
     let busy = thread::spawn({
         let address = server.http();
         move || http::exchange(address, &infer("slow", 1.0)).unwrap().status
@@ -139,17 +146,15 @@ fn a_client_that_resets_its_connection_is_not_computed_for() {
     for _ in 0..20 {
         let mut stream = TcpStream::connect(server.http()).unwrap();
         stream.write_all(&infer("slow", 2.0)).unwrap();
-        waits_until("the request waits", || {
-            metric(&server, "nv_inference_pending_request_count{model=\"slow\",version=\"1\"}") == 1
-        });
+        waits_until("the request waits", || metric(&server, WAITING) == 1);
         socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
         drop(stream);
-        waits_until("the request has gone", || {
-            metric(&server, "nv_inference_pending_request_count{model=\"slow\",version=\"1\"}") == 0
-        });
+        waits_until("the request has gone", || metric(&server, WAITING) == 0);
     }
+    gate.open();
     assert_eq!(busy.join().unwrap(), 200);
-    assert_eq!(metric(&server, "deuteron_requests_cancelled_total{reason=\"connection_closed\"}"), 20);
+    let cancelled = || metric(&server, "deuteron_requests_cancelled_total{reason=\"connection_closed\"}");
+    waits_until("they are counted", || cancelled() == 20);
     assert_eq!(http::exchange(server.http(), &infer("slow", 3.0)).unwrap().status, 200);
     assert_eq!(metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}"), 2);
 }
@@ -157,18 +162,17 @@ fn a_client_that_resets_its_connection_is_not_computed_for() {
 #[test]
 fn a_full_queue_refuses_at_once_and_says_when_to_come_back() {
     let folder = repository::write(Flavour::Deuteron);
-    let server = Server::deuteron(folder.path(), &["--shards=1", "--queue-requests-max=3"]);
+    let gate = Gate::on(folder.path(), "slow");
+    let server = Server::deuteron(folder.path(), &["--shards=1", "--queue-requests-max=3", &gate.flag()]);
     thread::scope(|scope| {
         let send = || scope.spawn(|| http::exchange(server.http(), &infer("slow", 1.0)).unwrap());
         let first = send();
         waits_until("the model is busy", || metrics::batches_left(server.metrics(), "slow") == 1);
         let waiting: Vec<_> = (0..3).map(|_| send()).collect();
-        waits_until("three wait", || {
-            metric(&server, "nv_inference_pending_request_count{model=\"slow\",version=\"1\"}") == 3
-        });
-        let start = Instant::now();
+        waits_until("three wait", || metric(&server, WAITING) == 3);
+        // It is answered while no other is.
         let refused = http::exchange(server.http(), &infer("slow", 1.0)).unwrap();
-        assert!(start.elapsed() < Duration::from_millis(100));
+        gate.open();
         assert_eq!(refused.status, 503);
         let retries: Vec<_> = refused.headers.iter().filter(|(name, _)| name == "Retry-After").collect();
         assert!(matches!(retries.as_slice(), [(_, value)] if value == "1"), "once: {retries:?}");
@@ -197,7 +201,7 @@ fn a_server_that_drains_answers_what_it_has_takes_no_more_and_ends() {
     let start = Instant::now();
     // A second signal would end it without a drain.
     assert_eq!(server.wait().code(), Some(0));
-    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    assert!(start.elapsed() < WAIT_MAX, "{:?}: it waited to the end of its exit timeout", start.elapsed());
 }
 
 #[test]
@@ -305,7 +309,7 @@ fn a_model_that_computes_on_does_not_hold_the_end_up() {
     waits_until("it computes", || metric(&server, "deuteron_requests_in_flight") == 1);
     let start = Instant::now();
     assert_eq!(server.stop().code(), Some(0));
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}: it computes for ten minutes", start.elapsed());
 }
 
 #[test]
@@ -336,12 +340,18 @@ fn resident_kib(process: u32) -> u64 {
 #[test]
 fn an_idle_server_ends_at_once() {
     let folder = repository::write(Flavour::Deuteron);
-    let mut server = Server::deuteron(folder.path(), &[]);
-    let start = Instant::now();
-    assert_eq!(server.stop().code(), Some(0));
-    // Any wait would be for a second at least.
-    assert!(start.elapsed() < Duration::from_millis(800), "{:?}", start.elapsed());
-    assert!(server.log().contains("Started HTTPService at"), "{}", server.log());
+    let end = || {
+        let mut server = Server::deuteron(folder.path(), &[]);
+        let start = Instant::now();
+        assert_eq!(server.stop().code(), Some(0));
+        let took = start.elapsed();
+        assert!(server.log().contains("Started HTTPService at"), "{}", server.log());
+        took
+    };
+    // Were it to wait for something, it would be for a second at least, each time. Other work on the machine makes it later
+    // now and then.
+    let took: Vec<_> = (0..5).map(|_| end()).collect();
+    assert!(took.iter().min() < Some(&Duration::from_millis(800)), "{took:?}");
 }
 
 #[test]
@@ -443,16 +453,22 @@ fn a_client_that_floods_is_told_the_flag_and_counted() {
     const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
     let folder = repository::write(Flavour::Deuteron);
     let server = Server::deuteron(folder.path(), &["--http2-control-frames-max=50"]);
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    const ANSWER: [u8; 9] = [0, 0, 8, 6, 1, 0, 0, 0, 0];
     let check = |pings: usize, want: bool| {
         let mut stream = TcpStream::connect(server.grpc()).unwrap();
-        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-        stream.write_all(&[&preface[..], &PING.repeat(pings)].concat()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        stream.write_all(&[PREFACE, &PING.repeat(pings)].concat()).unwrap();
+        stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
         let (mut all, mut piece) = (Vec::new(), [0; 4096]);
-        while let Ok(count @ 1..) = stream.read(&mut piece) {
+        let answers = |all: &[u8]| all.windows(ANSWER.len()).filter(|bytes| **bytes == ANSWER).count();
+        // Until it is closed, or every ping was answered.
+        while answers(&all) < pings
+            && let Ok(count @ 1..) = stream.read(&mut piece)
+        {
             all.extend_from_slice(&piece[..count]);
         }
         let text = String::from_utf8_lossy(&all).into_owned();
+        assert_eq!(answers(&all) == pings, !want, "{text}");
         assert_eq!(text.contains("CONTROL_FRAMES_MAX (--http2-control-frames-max) is 50 in 10 s"), want, "{text}");
     };
     check(40, false);
@@ -487,9 +503,7 @@ fn a_server_out_of_descriptors_waits_quietly_and_recovers() {
     let complaints = server.log().lines().filter(|line| line.contains("cannot accept")).count();
     assert!((1..10).contains(&complaints), "{}", server.log());
     drop(held);
-    let start = Instant::now();
     assert_eq!(http::exchange(server.http(), &infer("identity_fp32", 1.0)).unwrap().status, 200);
-    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
 }
 
 fn start(folder: &Folder, flags: &[&str]) -> Output {

@@ -35,6 +35,9 @@ fn status(server: &Server, path: &str) -> u16 {
     http::get(server.http(), path).unwrap().status
 }
 
+/// How long an end may take on a busy machine that is not one of a minute's wait.
+const SOON: Duration = Duration::from_secs(20);
+
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -99,13 +102,13 @@ fn a_second_signal_ends_a_server_that_drains() {
     assert!(server.is_running(), "{}", server.log());
     server.signal("INT");
     let (code, took) = end(&mut server);
-    assert!(code == Some(130) && took < Duration::from_secs(2), "{code:?} {took:?}");
+    assert!(code == Some(130) && took < SOON, "{code:?} {took:?}");
     assert!(server.log().contains("ended at once by a second signal (2)"), "{}", server.log());
 }
 
 #[test]
 fn a_server_that_leaves_is_not_ready_and_serves_on_until_the_delay_is_over() {
-    let (_folder, mut server) = server(&["--drain-delay=1", "--shards=2"]);
+    let (_folder, mut server) = server(&["--drain-delay=4", "--shards=2"]);
     let mut kept = Connection::open(server.http()).unwrap();
     let mut ask = |path: &str| {
         kept.send(&http::request("GET", path, &[], b"")).unwrap();
@@ -122,7 +125,7 @@ fn a_server_that_leaves_is_not_ready_and_serves_on_until_the_delay_is_over() {
     wait_until("it stays ready", || ask("/v2/health/ready").0 == 503);
     // New connections, old ones, and models: all unchanged.
     let mut served = 0;
-    while start.elapsed() < Duration::from_millis(800) {
+    while start.elapsed() < Duration::from_secs(1) {
         assert_eq!(
             (infer(&server), ask("/v2/health/live"), ask("/v2/health/ready")),
             (200, (200, false), (503, false))
@@ -132,8 +135,8 @@ fn a_server_that_leaves_is_not_ready_and_serves_on_until_the_delay_is_over() {
     }
     assert!(served > 3, "{served}");
     let (code, took) = end(&mut server);
-    assert!(code == Some(0) && took < Duration::from_secs(2), "{code:?} {took:?}");
-    assert!(start.elapsed() >= Duration::from_secs(1));
+    assert!(code == Some(0) && took < SOON, "{code:?} {took:?}");
+    assert!(start.elapsed() >= Duration::from_secs(4));
 }
 
 #[test]
@@ -143,7 +146,7 @@ fn a_second_signal_ends_the_delay_too() {
     wait_until("it stays ready", || status(&server, "/v2/health/ready") == 503);
     server.signal("TERM");
     let (code, took) = end(&mut server);
-    assert!(code == Some(143) && took < Duration::from_secs(2), "{code:?} {took:?}");
+    assert!(code == Some(143) && took < SOON, "{code:?} {took:?}");
 }
 
 #[test]
@@ -228,7 +231,7 @@ fn a_sequence_that_a_stream_has_begun_goes_on_through_the_drain_and_none_begins(
     let ended = stream.receive().unwrap_err();
     assert!(ended.code() == tonic::Code::Unavailable && ended.message().contains("shutting down"), "{ended:?}");
     let (code, took) = end(&mut server);
-    assert!(code == Some(0) && took < Duration::from_secs(2), "{code:?} {took:?}");
+    assert!(code == Some(0) && took < SOON, "{code:?} {took:?}");
 }
 
 #[test]
@@ -241,7 +244,7 @@ fn a_sequence_that_never_ends_is_given_up_after_the_exit_timeout() {
     assert_eq!(shown(stream.receive().unwrap()), "5");
     server.signal("TERM");
     let (code, took) = end(&mut server);
-    assert!(code == Some(0) && took >= Duration::from_secs(1) && took < Duration::from_secs(4), "{code:?} {took:?}");
+    assert!(code == Some(0) && took >= Duration::from_secs(1) && took < SOON, "{code:?} {took:?}");
     assert!(stream.receive().is_err());
 }
 
@@ -254,7 +257,7 @@ fn a_server_can_start_again_right_after_it_was_killed() {
         server.kill();
         let start = Instant::now();
         server = Server::start(Server::command(folder.path(), &["--shards=2"], ports), ports);
-        assert!(start.elapsed() < Duration::from_secs(5), "round {round}: {:?}", start.elapsed());
+        assert!(start.elapsed() < SOON, "round {round}: {:?}", start.elapsed());
     }
     assert_eq!(server.stop().code(), Some(0));
 }
@@ -311,6 +314,6 @@ fn a_signal_that_ends_a_server_holds_while_a_model_loads() {
     thread::sleep(Duration::from_millis(100));
     server.signal("TERM");
     let (code, took) = end(&mut server);
-    assert!(code.is_some() && took < Duration::from_secs(6), "{code:?} {took:?}");
+    assert!(code.is_some() && took < SOON, "{code:?} {took:?}");
     drop(loading.join().unwrap());
 }

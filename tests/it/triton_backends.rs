@@ -6,15 +6,14 @@ mod isolation;
 mod python;
 mod tensorrt;
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use deuteron::wire::proto::inference as proto;
 use prost::Message as _;
 use serde_json::{Value, json};
 
 use crate::support::folder::Folder;
+use crate::support::gate::add_backend;
 use crate::support::grpc::Client;
 use crate::support::protobuf::Message;
 use crate::support::server::Server;
@@ -36,25 +35,13 @@ const ACCUMULATE: &str =
 /// Places where a backend runs.
 pub const PLACES: [&str; 2] = ["--backend-isolation=none", "--backend-isolation=process"];
 
-/// Compiles a backend of the tests into a directory of backends.
-fn add_backend(backends: &Path, name: &str) {
-    let folder = backends.join(name);
-    fs::create_dir_all(&folder).unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/backends").join(format!("{name}.c"));
-    let mut command = Command::new("cc");
-    command.args(["-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread", "-o"]);
-    let output = command.arg(folder.join(format!("libtriton_{name}.so"))).arg(source).output();
-    let output = output.expect("there is a C compiler, which builds of this crate need");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
 /// A repository and a directory of backends with these models, each of the backend of its name.
 pub fn folders(models: &[(&str, &str)]) -> (Folder, PathBuf, PathBuf) {
     let folder = Folder::new("backends");
     let (models_path, backends) = (folder.path().join("models"), folder.path().join("backends"));
     for (name, config) in models {
         repository::add(&models_path, name, config, None);
-        add_backend(&backends, name);
+        add_backend(&backends, name, name);
     }
     (folder, models_path, backends)
 }

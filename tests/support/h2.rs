@@ -197,12 +197,21 @@ fn run_with<T, F: Future<Output = T>>(
     address: SocketAddr,
     work: impl FnOnce(SendRequest<Bytes>) -> F,
 ) -> T {
+    run_pinging(builder, address, |sender, _| work(sender))
+}
+
+fn run_pinging<T, F: Future<Output = T>>(
+    builder: &h2::client::Builder,
+    address: SocketAddr,
+    work: impl FnOnce(SendRequest<Bytes>, h2::PingPong) -> F,
+) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime needs nothing");
     runtime.block_on(async {
         let socket = tokio::net::TcpStream::connect(address).await.expect("the server listens");
-        let (sender, connection) = builder.handshake(socket).await.expect("the server speaks HTTP/2");
+        let (sender, mut connection) = builder.handshake(socket).await.expect("the server speaks HTTP/2");
+        let pings = connection.ping_pong().expect("they are taken once");
         tokio::spawn(connection);
-        work(sender.ready().await.expect("the connection takes a request")).await
+        work(sender.ready().await.expect("the connection takes a request"), pings).await
     })
 }
 
@@ -341,14 +350,17 @@ fn abandon_at(
     let request = fields.iter().fold(request(address, path), |request, (name, value)| request.header(*name, *value));
     let request = request.body(()).expect("the fields are valid");
     let body = Bytes::copy_from_slice(body);
-    run(address, |mut sender| async move {
+    run_pinging(&h2::client::Builder::new(), address, |mut sender, mut pings| async move {
         let (_response, mut stream) = sender.send_request(request, false).expect("the request is sent");
         stream.send_data(body, is_whole).expect("the body is sent");
         // The connection runs meanwhile.
         tokio::task::spawn_blocking(then).await.expect("the test goes on");
         if let Leave::Reset(code) = leave {
             stream.send_reset(code.into());
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            // The connection sends it before it sends the ping, whose answer says that it was read: the end of the
+            // connection comes later.
+            tokio::task::yield_now().await;
+            pings.ping(h2::Ping::opaque()).await.expect("the server answers");
         }
     });
 }

@@ -11,6 +11,7 @@
 pub mod callgrind;
 pub mod escape;
 pub mod folder;
+pub mod gate;
 pub mod gpu;
 pub mod grpc;
 pub mod h2;

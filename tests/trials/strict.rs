@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::client::{echoes_json, nonce, request};
-use crate::http2::peer::Socket;
+use crate::http2::peer::{PATIENCE, Socket};
 use crate::models::ECHO;
 use crate::standard::{STANDARD, around};
 use crate::subject::{PLAIN, Subject};
@@ -35,7 +35,7 @@ pub fn http2_strictness(trial: &Trial<'_>) -> Played {
             for _ in 0..8 {
                 scope.spawn(|| {
                     while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let seen = Socket::connect(subject.grpc).run(case);
+                        let seen = Socket::connect(subject.grpc).run(case, PATIENCE);
                         if let Err(why) = case.want.judge(&seen, true) {
                             let line = format!("{} {}: {why:.100}", case.clause, case.name);
                             failed.lock().expect("no case panics").push(line);

@@ -16,8 +16,10 @@ pub trait Peer {
     fn receive(&mut self) -> Option<Vec<u8>>;
 }
 
-/// Time limit for an answer of a server.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long this server may take to answer, on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(15);
+/// How long is waited for what is not to come.
+const A_LITTLE: Duration = Duration::from_millis(100);
 
 /// Tries a case on a new connection.
 pub fn run(case: &Case, peer: &mut dyn Peer, patience: Duration) -> Seen {
@@ -61,7 +63,7 @@ impl Session<'_> {
 
     fn wait(&mut self, part: usize, is_enough: impl Fn(&Seen) -> bool) {
         let start = Now::now();
-        while !self.seen.is_closed && !is_enough(&self.seen) && self.may_wait(start, 1) {
+        while !self.seen.is_closed && !is_enough(&self.seen) && self.may_wait(start, self.patience) {
             if !self.look(part) {
                 return;
             }
@@ -71,16 +73,16 @@ impl Session<'_> {
     /// Waits for events that should not come.
     fn wait_a_little(&mut self, part: usize) {
         let start = Now::now();
-        while !self.seen.is_closed && self.may_wait(start, 20) {
+        while !self.seen.is_closed && self.may_wait(start, A_LITTLE) {
             if !self.look(part) {
                 return;
             }
         }
     }
 
-    /// Returns true if there is time to wait. The state machine answers at once, without a wait.
-    fn may_wait(&self, start: Now, part: u32) -> bool {
-        self.patience == Duration::ZERO || start.elapsed() < self.patience / part
+    /// The state machine answers at once, and is not waited for.
+    fn may_wait(&self, start: Now, limit: Duration) -> bool {
+        self.patience == Duration::ZERO || start.elapsed() < limit
     }
 
     /// Returns false if nothing more can come.
@@ -113,8 +115,8 @@ impl Socket {
 
 impl<S: Read + Write> Socket<S> {
     /// Tries a case.
-    pub fn run(mut self, case: &Case) -> Seen {
-        run(case, &mut self, PATIENCE)
+    pub fn run(mut self, case: &Case, patience: Duration) -> Seen {
+        run(case, &mut self, patience)
     }
 }
 

@@ -1,32 +1,30 @@
 //! Model code that corrupts the sockets and the memory shared by its process and the server. The batch fails, the
 //! process is replaced, and other models notice nothing.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::python_faults::{Deed, PythonServer, is_alive, kill, unhealthy, until};
 
-/// Time limit for noticing a fault, on a busy machine. The code would run for a minute.
-const NOTICED: Duration = Duration::from_secs(5);
-const START_MAX: Duration = Duration::from_secs(10);
-/// `execute_timeout_ms` of the model: it ends a fault that looks like a long batch.
-const TIMEOUT: Duration = Duration::from_millis(2_500);
+/// A wait that is as long fails the test: what is waited for never comes.
+const HANGS: Duration = Duration::from_secs(60);
+/// `execute_timeout_ms` of a model that is to be ended for another reason, which comes first on a busy machine too.
+const LATE: &str = "parameters { key: 'execute_timeout_ms' value { string_value: '15000' } }";
+/// The same where what cannot be told from a long batch is ended by it.
+const SOON: &str = "parameters { key: 'execute_timeout_ms' value { string_value: '2500' } }";
 
-fn deeds() -> [Deed<'static>; 2] {
-    let config = "parameters { key: 'execute_timeout_ms' value { string_value: '2500' } }";
-    [Deed { config, ..Deed::named("m") }, Deed::named("other")]
+fn deeds(timeout: &str) -> [Deed<'_>; 2] {
+    [Deed { config: timeout, ..Deed::named("m") }, Deed::named("other")]
 }
 
-/// Runs each piece of code, which must fail at once and cost no other model anything.
+/// Runs each piece of code, which would take a minute: it must fail before its time is up, and cost no other anything.
 fn check_fatal(served: &mut PythonServer, codes: &[&str]) {
     let other = served.pid("other");
     for code in codes {
         let pid = served.pid("m");
-        let start = Instant::now();
         assert_eq!(served.run("m", code), unhealthy("m_0_0"), "{code}\n{}", served.server.log());
-        assert!(start.elapsed() < NOTICED, "{code}: {:?}", start.elapsed());
         assert_eq!(served.pid("other"), other, "{code}");
         assert_ne!(served.pid("m"), pid, "{code}");
-        until("the old process is gone", NOTICED, || !is_alive(pid));
+        until("the old process is gone", HANGS, || !is_alive(pid));
     }
     assert!(served.server.is_running());
     assert_eq!(served.children().len(), 2, "{}", served.server.log());
@@ -36,7 +34,7 @@ fn check_fatal(served: &mut PythonServer, codes: &[&str]) {
 
 #[test]
 fn bytes_that_are_no_messages_end_the_process() {
-    let Some(mut served) = PythonServer::start(&deeds(), &[]) else { return };
+    let Some(mut served) = PythonServer::start(&deeds(LATE), &[]) else { return };
     check_fatal(
         &mut served,
         &[
@@ -54,7 +52,7 @@ fn bytes_that_are_no_messages_end_the_process() {
 
 #[test]
 fn messages_that_make_no_sense_end_the_process() {
-    let Some(mut served) = PythonServer::start(&deeds(), &[]) else { return };
+    let Some(mut served) = PythonServer::start(&deeds(LATE), &[]) else { return };
     let say = |to: &str, frames: &str| {
         format!(
             "from struct import pack\nimport deuteron_channel as c\nf = c.frame\nspan = pack('<IHQQ', 9, 0, 64, 64)\n\
@@ -96,7 +94,7 @@ fn messages_that_make_no_sense_end_the_process() {
 
 #[test]
 fn random_bytes_on_the_sockets_never_reach_the_server_itself() {
-    let Some(mut served) = PythonServer::start(&deeds(), &[]) else { return };
+    let Some(mut served) = PythonServer::start(&deeds(SOON), &[]) else { return };
     let other = served.pid("other");
     for seed in 0..6 {
         // A plausible size and kind, then noise: the timeout ends a fault that looks like the start of a long message.
@@ -106,9 +104,8 @@ fn random_bytes_on_the_sockets_never_reach_the_server_itself() {
              os.write(fd, len(body).to_bytes(4, 'little') + bytes((random.randrange(1, 16),)) + body[1:] + b'\\xff' * 64)\n\
              time.sleep(60)"
         );
-        let start = Instant::now();
         let (status, text) = served.run("m", &code).unwrap_err();
-        assert!(status == 500 && start.elapsed() < TIMEOUT + NOTICED, "{seed}: {status} {text} {:?}", start.elapsed());
+        assert_eq!(status, 500, "{seed}: {text}");
         assert_eq!(served.well("m", "result = 1"), "1", "{seed}");
     }
     assert_eq!(
@@ -120,7 +117,9 @@ fn random_bytes_on_the_sockets_never_reach_the_server_itself() {
 
 #[test]
 fn what_a_model_writes_into_the_shared_memory_reaches_its_own_answers_only() {
-    let Some(mut served) = PythonServer::start(&deeds(), &[]) else { return };
+    // Small regions are filled soon, on a busy machine too.
+    let small = "--backend-config=python,shm-default-byte-size=1048576";
+    let Some(mut served) = PythonServer::start(&deeds(LATE), &[small]) else { return };
     let (pid, other) = (served.pid("m"), served.pid("other"));
     let maps = "import gc, mmap\nmaps = [one for one in gc.get_objects() if type(one) is mmap.mmap]\n";
     for value in ["0x00", "0xff", "0x41"] {
@@ -142,39 +141,37 @@ fn what_a_model_writes_into_the_shared_memory_reaches_its_own_answers_only() {
             while True:\n        \
                 for one in maps:\n            one[0:4096] = os.urandom(4096)\n\
         model.spoiler = threading.Thread(target=spoil, daemon=True)\nmodel.spoiler.start()\n";
-    // Sometimes this very answer is corrupted; the next process corrupts nothing.
-    let spoils = (0..20).any(|_| served.run("m", &format!("{maps}{reader}")).is_ok());
-    assert!(spoils, "{}", served.server.log());
+    // Now and then this very answer is spoiled: the process is replaced by one that spoils nothing, at once or after a pause.
+    until("one that spoils answers", HANGS, || served.run("m", &format!("{maps}{reader}")).is_ok());
     for _ in 0..100 {
         // Any answer is right: another thread overwrites the code that it is to run.
         let _ = served.run("m", "result = 'x' * 3000");
     }
     assert_eq!((served.pid("other"), served.server.is_running()), (other, true));
-    let _ = served.children().iter().find(|id| **id != other).map(|id| kill(*id, "KILL"));
-    until("it serves again", START_MAX, || {
-        served.run("m", "result = os.getpid()").is_ok_and(|new| new != pid.to_string())
-    });
+    // The last of these may have ended its process: then the one that is listed here may be gone before the signal.
+    for id in served.children().into_iter().filter(|id| *id != other) {
+        let _ = std::process::Command::new("kill").args(["-s", "KILL", &id.to_string()]).status();
+    }
+    until("it serves again", HANGS, || served.run("m", "result = os.getpid()").is_ok_and(|new| new != pid.to_string()));
 }
 
 #[test]
 fn the_end_is_noticed_though_a_child_keeps_the_sockets() {
-    let Some(served) = PythonServer::start(&deeds(), &[]) else { return };
-    // Without Python's own fork, which would close them; one child in the group of its parent, one in a session of its
-    // own.
+    let Some(served) = PythonServer::start(&deeds(LATE), &[]) else { return };
+    // Past Python's own fork, which would close them; one in the group of its parent, one in a session of its own.
     for (fork, is_killed) in [("fork() == 0", true), ("fork() == 0 and libc.setsid() > 0", false)] {
         let file = served.folder.path().join(format!("child{is_killed}"));
         let code = format!(
             "libc = ctypes.CDLL(None)\nif libc.{fork}:\n    print(os.getpid(), file=open('{}', 'w'), flush=True)\n    \
-             time.sleep(60)\n    os._exit(0)\ntime.sleep(0.3)\nos._exit(3)",
+             time.sleep(60)\n    os._exit(0)\nwhile not os.path.exists({file:?}) or not open({file:?}).read():\n    \
+             time.sleep(0.01)\nos._exit(3)",
             file.display()
         );
-        let start = Instant::now();
         assert_eq!(served.run("m", &code), unhealthy("m_0_0"));
-        assert!(start.elapsed() < NOTICED, "{:?}", start.elapsed());
         assert_eq!(served.well("m", "result = 1"), "1");
         let child: u32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
         if is_killed {
-            until("the child goes with its parent", NOTICED, || !is_alive(child));
+            until("the child goes with its parent", HANGS, || !is_alive(child));
         } else if is_alive(child) {
             kill(child, "KILL");
         }

@@ -9,6 +9,9 @@ use crate::support::folder::Folder;
 use crate::support::server::{Ports, Server};
 
 const START_MAX: Duration = Duration::from_secs(20);
+/// How long the end of what hangs may take, on a busy machine: it would hang for ten minutes, and a model that ends by
+/// itself has half a minute.
+const END_MAX: Duration = Duration::from_secs(20);
 
 /// Waits for the end of a server that was asked to end. Returns the time that it took.
 fn stop(served: &mut PythonServer) -> Duration {
@@ -16,7 +19,7 @@ fn stop(served: &mut PythonServer) -> Duration {
     let start = Instant::now();
     assert!(served.server.stop().success(), "{}", served.server.log());
     let took = start.elapsed();
-    until("the processes are gone", Duration::from_secs(1), || !children.iter().any(|id| is_alive(*id)));
+    until("the processes are gone", END_MAX, || !children.iter().any(|id| is_alive(*id)));
     took
 }
 
@@ -39,7 +42,7 @@ fn a_start_that_hangs_hinders_neither_other_models_nor_the_end_of_the_server() {
     assert!(!served.is_ready("hangs"));
     let took = stop(&mut served);
     println!("the server ended after {took:?}");
-    assert!(took < Duration::from_secs(8), "{took:?}");
+    assert!(took < END_MAX, "{took:?}");
     load.join().unwrap();
 }
 
@@ -58,9 +61,9 @@ fn a_server_that_waits_for_a_first_start_can_be_ended() {
     thread::sleep(Duration::from_millis(300));
     let start = Instant::now();
     assert!(Command::new("kill").arg(server.id().to_string()).status().unwrap().success());
-    until("the server ends", Duration::from_secs(10), || server.try_wait().unwrap().is_some());
+    until("the server ends", END_MAX, || server.try_wait().unwrap().is_some());
     println!("the server ended after {:?}", start.elapsed());
-    until("the process is gone", Duration::from_secs(1), || !is_alive(process));
+    until("the process is gone", END_MAX, || !is_alive(process));
 }
 
 #[test]
@@ -79,22 +82,20 @@ fn a_restart_that_hangs_does_not_keep_the_server_nor_an_unload() {
         now.len() == 2 && !now.iter().any(|id| processes.contains(id))
     });
     assert_eq!(served.unload("m").0, 200);
-    until("the process of the model that was unloaded is gone", Duration::from_secs(10), || {
-        served.children().len() == 1
-    });
+    until("the process of the model that was unloaded is gone", END_MAX, || served.children().len() == 1);
     let took = stop(&mut served);
     println!("the server ended after {took:?}");
-    assert!(took < Duration::from_secs(8), "{took:?}");
+    assert!(took < END_MAX, "{took:?}");
 }
 
 #[test]
 fn a_batch_that_takes_too_long_is_answered_in_time_and_the_next_is_right() {
-    let config = "parameters { key: 'execute_timeout_ms' value { string_value: '300' } }";
+    let config = "parameters { key: 'execute_timeout_ms' value { string_value: '2000' } }";
     let deeds = [Deed { config, ..Deed::named("m") }, Deed::named("other")];
     let Some(served) = PythonServer::start(&deeds, &[]) else { return };
     let want =
-        "Python model 'm_0_0' did not end a batch within 300 ms ('execute_timeout_ms') and its process was ended";
-    // Sleeping, busy, ignoring signals, and stopped by itself.
+        "Python model 'm_0_0' did not end a batch within 2000 ms ('execute_timeout_ms') and its process was ended";
+    // Sleeping, busy, deaf to signals, and stopped by itself.
     for code in [
         "time.sleep(60)",
         "while True: pass",
@@ -107,14 +108,14 @@ fn a_batch_that_takes_too_long_is_answered_in_time_and_the_next_is_right() {
         let took = start.elapsed();
         println!("{code}: answered after {took:?}");
         assert_eq!((status, text.as_str()), (500, want), "{code}");
-        assert!(took >= Duration::from_millis(300) && took < Duration::from_secs(10), "{code}: {took:?}");
+        assert!(took >= Duration::from_secs(2), "{code}: {took:?}");
         assert_ne!(served.pid("m"), pid);
         assert_eq!(served.well("other", "result = 1"), "1");
     }
-    // Batches that end in time are not touched, however many there are.
+    // One that ends in time is not touched, though all together take longer.
     let pid = served.pid("m");
     for _ in 0..4 {
-        served.well("m", "time.sleep(0.15)");
+        served.well("m", "time.sleep(0.6)");
     }
     assert_eq!(served.pid("m"), pid);
 }
@@ -123,18 +124,16 @@ fn a_batch_that_takes_too_long_is_answered_in_time_and_the_next_is_right() {
 fn a_finalize_that_hangs_ends_with_its_time() {
     let deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)";
     let deeds = ["m", "n"].map(|name| Deed { finalize: deaf, ..Deed::named(name) });
-    let flags = ["--model-control-mode=explicit", "--load-model=*", "--exit-timeout-secs=1"];
+    let flags = ["--model-control-mode=explicit", "--load-model=*", "--exit-timeout-secs=5"];
     let Some(mut served) = PythonServer::start(&deeds, &flags) else { return };
     let pid = served.pid("m");
-    let start = Instant::now();
     assert_eq!(served.unload("m").0, 200);
-    println!("the unload returned after {:?}", start.elapsed());
-    assert!(start.elapsed() < Duration::from_secs(1), "the model stops in the background");
+    assert!(is_alive(pid), "the model stops in the background");
     assert_eq!(served.well("n", "result = 1"), "1");
-    let gone = until("its process is gone", Duration::from_secs(8), || !is_alive(pid));
+    let gone = until("its process is gone", END_MAX, || !is_alive(pid));
     println!("the process was gone after {gone:?}");
     assert_eq!(served.log_count(&["m_0_0", "finalize takes too long"]), 1, "{}", served.server.log());
     let took = stop(&mut served);
     println!("the server ended after {took:?}");
-    assert!(took < Duration::from_secs(8), "{took:?}");
+    assert!(took < END_MAX, "{took:?}");
 }

@@ -5,9 +5,6 @@ use std::time::{Duration, Instant};
 
 use crate::python_faults::{Deed, PythonServer, run, until};
 
-/// Longest wait of requests to another model meanwhile.
-const WAIT_MAX: Duration = Duration::from_millis(500);
-
 #[test]
 fn a_flood_of_output_is_logged_line_by_line_and_keeps_nobody_waiting() {
     let Some(served) = PythonServer::start(&[Deed::named("m"), Deed::named("other")], &[]) else { return };
@@ -31,8 +28,8 @@ fn a_flood_of_output_is_logged_line_by_line_and_keeps_nobody_waiting() {
     let (outcome, took) = flooding.join().unwrap();
     assert_eq!(outcome, Ok(String::new()));
     println!("the flood took {took:?}; {count} requests beside it, the slowest in {longest:?}");
-    assert!(took < Duration::from_secs(20) && longest < WAIT_MAX, "{took:?} {longest:?}");
-    until("all is in the log", Duration::from_secs(10), || served.log_count(&["m_0_0: the end"]) == 1);
+    assert!(longest < took / 2, "a request to another model waited {longest:?} of {took:?}");
+    until("all is in the log", Duration::from_secs(30), || served.log_count(&["m_0_0: the end"]) == 1);
     let log = served.server.log();
     let full = format!("m_0_0: {}\"", "x".repeat(99));
     assert_eq!(log.lines().filter(|line| line.ends_with(&full)).count(), 100_000);

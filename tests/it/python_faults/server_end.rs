@@ -9,8 +9,8 @@ use crate::python_faults::{Deed, PythonServer, interpreter, is_alive, until};
 use crate::support::folder::Folder;
 use crate::support::server::{Ports, Server};
 
-/// Time for which the processes may outlive a killed server.
-const OUTLIVED_MAX: Duration = Duration::from_secs(1);
+/// How long the processes may outlive a server that was killed, on a busy machine.
+const OUTLIVED_MAX: Duration = Duration::from_secs(15);
 
 fn names(folder: &Path) -> BTreeSet<String> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()

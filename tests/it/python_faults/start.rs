@@ -25,7 +25,7 @@ fn a_start_that_fails_fails_the_load_and_leaves_nothing_behind() {
     let flags = ["--model-control-mode=explicit", "--load-model=well"];
     let Some(served) = PythonServer::start(&deeds, &flags) else { return };
     let _ = served.load(&names[0]);
-    until("the processes are reaped", Duration::from_secs(5), || served.children().len() == 2);
+    until("the processes are reaped", Duration::from_secs(20), || served.children().len() == 2);
     let before = served.resources();
     for ((_, code, want), names) in ENDS.iter().zip(names.chunks(2)) {
         for name in names {
@@ -34,8 +34,8 @@ fn a_start_that_fails_fails_the_load_and_leaves_nothing_behind() {
             assert!(!served.is_ready(name), "{code}");
         }
     }
-    until("the processes are reaped", Duration::from_secs(5), || served.children().len() == 2);
-    until("nothing is left", Duration::from_secs(2), || served.resources() <= before);
+    until("the processes are reaped", Duration::from_secs(20), || served.children().len() == 2);
+    until("nothing is left", Duration::from_secs(20), || served.resources() <= before);
     for (reason, count) in [("exit status 3", 5), ("signal 11 (SIGSEGV)", 4), ("signal 6 (SIGABRT)", 4)] {
         let have = served.log_count(&[reason]);
         assert!(have >= count / 2, "{reason}: {have}\n{}", served.server.log());

@@ -24,7 +24,7 @@ fn a_request_that_nobody_can_answer_any_more_ends_in_an_error() {
         let start = Instant::now();
         let (status, text) = zoo.case(model, case).unwrap_err();
         assert!(status == 500 && text.contains(NO_ANSWER), "{model} {case}: {text}");
-        assert!(start.elapsed() < Duration::from_secs(2), "{model} {case}");
+        assert!(start.elapsed() < Duration::from_secs(15), "{model} {case}");
     }
     let answer = zoo.case("response_sender", "response_without_end");
     assert_eq!(answer, Ok(vec!["without an end".to_owned()]), "the sender is gone: that is the end");

@@ -12,10 +12,10 @@ use super::zoo::{CASES, Models, ints, resident_kib, texts, wait_for};
 fn two_calls_that_are_awaited_together_overlap() {
     let Some(models) = Models::new() else { return };
     let zoo = models.with("bls_async slow").serve(&[]);
-    let (_, answer) = zoo.infer("bls_async", &json!({ "inputs": [ints("x", &[1]), ints("delay_ms", &[500])] }));
+    let (_, answer) = zoo.infer("bls_async", &json!({ "inputs": [ints("x", &[1]), ints("delay_ms", &[2_000])] }));
     let outputs = answer["outputs"].as_array().unwrap();
     let elapsed = outputs.iter().find(|output| output["name"] == "elapsed_ms").unwrap()["data"][0].as_i64().unwrap();
-    assert!((500..900).contains(&elapsed), "{elapsed} ms, and one after the other would be 1000");
+    assert!((2_000..4_000).contains(&elapsed), "{elapsed} ms, and one after the other would be 4000");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_call_that_could_only_wait_for_itself_is_refused_at_once() {
         .serve(&[]);
     let start = Instant::now();
     let (status, text) = zoo.ask("chain_first", &[ints("x", &[1])]).unwrap_err();
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < Duration::from_secs(15));
     assert_eq!(status, 503, "{text}");
     assert!(text.contains("chain_first"), "it names the model: {text}");
     assert!(zoo.ask("chain_second", &[ints("x", &[1])]).is_err(), "from whichever it begins");
@@ -111,8 +111,9 @@ fn a_chain_of_calls_has_an_end() {
 #[test]
 fn a_calls_own_timeout_ends_its_wait_in_the_queue() {
     let Some(models) = Models::new() else { return };
-    let program = "import time\nimport numpy as np\nimport triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    \
+    let program = "import os\nimport time\nimport numpy as np\nimport triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    \
         def execute(self, requests):\n        time.sleep(0.8)\n        \
+        while os.path.exists(os.path.join(os.path.dirname(__file__), 'hold.txt')):\n            time.sleep(0.01)\n        \
         return [pb_utils.InferenceResponse([pb_utils.Tensor('result', np.array([[b'slept']], dtype=object))]) for _ in requests]\n";
     let caller = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    \
         def execute(self, requests):\n        (request,) = requests\n        \
@@ -129,16 +130,19 @@ fn a_calls_own_timeout_ends_its_wait_in_the_queue() {
         .serve(&[]);
     // From now on runs are known to be long: nothing is sent to the process ahead.
     assert_eq!(zoo.case("caller", "5000000"), Ok(vec!["answered".to_owned()]));
+    let runs = || crate::support::metrics::batches_left(zoo.server.metrics(), "sleeper");
+    let (before, hold) = (runs(), zoo.models.path().join("sleeper/1/hold.txt"));
+    fs::write(&hold, "").unwrap();
     thread::scope(|scope| {
         let busy = json!({ "inputs": [{ "name": "case", "datatype": "BYTES", "shape": [1, 1], "data": ["x"] }] });
         let busy = scope.spawn({
             let zoo = &zoo;
             move || zoo.infer("sleeper", &busy).0
         });
-        thread::sleep(Duration::from_millis(200));
-        let start = Instant::now();
+        wait_for("it runs", || runs() == before + 1);
+        // It does not wait for the instance, which is held.
         assert_eq!(zoo.case("caller", "100000"), Ok(vec!["Request timeout expired".to_owned()]));
-        assert!(start.elapsed() < Duration::from_millis(600), "it did not wait for the instance");
+        fs::remove_file(hold).unwrap();
         assert_eq!(busy.join().unwrap(), 200);
     });
     assert_eq!(zoo.case("caller", "5000000"), Ok(vec!["answered".to_owned()]));
@@ -168,7 +172,7 @@ fn a_client_that_leaves_cancels_what_its_model_called() {
     let left = Instant::now();
     zoo.logged("saw the cancellation");
     zoo.logged("the call ended with ");
-    assert!(left.elapsed() < Duration::from_secs(2), "{:?}", left.elapsed());
+    assert!(left.elapsed() < Duration::from_secs(15), "{:?}: it looks for twenty seconds", left.elapsed());
     assert_eq!(zoo.ask("caller", &[ints("limit_ms", &[0])]), Ok(json!([0])), "and all goes on");
 }
 

@@ -62,11 +62,21 @@ def pass_step(step):
         FAULTS[FAULT]()
 
 
+def fail_within_the_call():
+    # The model that is called says that it runs.
+    began = os.path.join(os.path.dirname(__file__), "../../held/began")
+    while not os.path.exists(began):
+        time.sleep(0.01)
+    pass_step("call")
+
+
 pass_step("import")
 
 
 class TritonPythonModel:
     def initialize(self, args):
+        while os.path.exists(os.path.join(os.path.dirname(__file__), "hold.txt")):
+            time.sleep(0.01)
         pass_step("initialize")
         if STEP == "idle":
             threading.Timer(0.3, pass_step, args=("idle",)).start()
@@ -77,12 +87,9 @@ class TritonPythonModel:
         if case == "fault":
             pass_step("execute")
             if STEP == "call":
-                threading.Timer(0.1, pass_step, args=("call",)).start()
-                inputs = [
-                    pb_utils.Tensor("x", np.array([1], dtype=np.int32)),
-                    pb_utils.Tensor("delay_ms", np.array([600], dtype=np.int32)),
-                ]
-                pb_utils.InferenceRequest(model_name="slow", requested_output_names=["y"], inputs=inputs).exec()
+                threading.Thread(target=fail_within_the_call).start()
+                x = pb_utils.Tensor("x", np.array([1], dtype=np.int32))
+                pb_utils.InferenceRequest(model_name="held", requested_output_names=["y"], inputs=[x]).exec()
         result = pb_utils.Tensor("result", np.array([case, str(os.getpid())], dtype=object))
         return [pb_utils.InferenceResponse([result])]
 

@@ -34,7 +34,8 @@ fn a_model_that_is_late_to_say_is_not_ready_and_many_ask_at_once() {
     });
     assert!(answers.iter().all(|status| *status != 200), "{answers:?}");
     let took = start.elapsed();
-    assert!((Duration::from_secs(4)..Duration::from_secs(9)).contains(&took), "all by one question: {took:?}");
+    // One after the other they would take four times as long.
+    assert!((Duration::from_secs(4)..Duration::from_secs(15)).contains(&took), "all by one question: {took:?}");
     assert!(zoo.case("ready_states", "true").is_ok());
     wait_for("it is ready again", || zoo.ready("ready_states") == 200);
 }

@@ -20,6 +20,29 @@ pub const WAIT_MAX: Duration = Duration::from_secs(20);
 pub const CASES: &str = "backend: 'python' instance_group { kind: KIND_CPU }
     input { name: 'case' data_type: TYPE_STRING dims: 1 } output { name: 'result' data_type: TYPE_STRING dims: -1 }";
 
+/// The configuration of [`HELD`].
+pub const HELD_CONFIG: &str = "backend: 'python' instance_group { kind: KIND_CPU }
+    input { name: 'x' data_type: TYPE_INT32 dims: 1 } output { name: 'y' data_type: TYPE_INT32 dims: 1 }";
+
+/// Writes `began` into its folder when it runs, and answers its input when there is `end`.
+pub const HELD: &str = r#"
+import os
+import time
+
+import triton_python_backend_utils as pb_utils
+
+FOLDER = os.path.dirname(os.path.dirname(__file__))
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        open(os.path.join(FOLDER, "began"), "w").close()
+        while not os.path.exists(os.path.join(FOLDER, "end")):
+            time.sleep(0.01)
+        inputs = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]) for x in inputs]
+"#;
+
 /// Models, written one by one.
 pub struct Models {
     folder: Folder,

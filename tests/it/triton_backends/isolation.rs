@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{add_backend, folders, infer, start};
+use super::{folders, infer, start};
 use crate::isolation::{children, is_ready, signal, until};
 use crate::support::folder::Folder;
+use crate::support::gate::add_backend;
 use crate::support::metrics::metric;
 use crate::support::server::Server;
 use crate::support::{http, repository};
@@ -136,7 +137,7 @@ fn under_load_every_request_is_answered_once_however_often_the_process_ends() {
 fn a_load_that_crashes_or_hangs_in_any_stage_fails_and_says_how() {
     let folder = Folder::new("backends");
     let (models, backends) = (folder.path().join("models"), folder.path().join("backends"));
-    add_backend(&backends, "unruly");
+    add_backend(&backends, "unruly", "unruly");
     let stages = [
         "ModelInitialize",
         "ModelInstanceInitialize",

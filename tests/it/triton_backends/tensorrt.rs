@@ -7,15 +7,16 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{PLACES, add_backend, infer};
+use super::{PLACES, infer};
 use crate::software_gpu::machine::Machine;
 use crate::support::folder::Folder;
+use crate::support::gate::add_backend;
 use crate::support::server::{Ports, Server};
 
 /// A repository with one model of a plan, and the directory of backends.
 fn folders(config: &str) -> Folder {
     let folder = Folder::new("tensorrt");
-    add_backend(&folder.path().join("backends"), "tensorrt");
+    add_backend(&folder.path().join("backends"), "tensorrt", "tensorrt");
     let version = folder.path().join("models/plan/1");
     fs::create_dir_all(&version).unwrap();
     fs::write(version.join("model.plan"), "plan 3").unwrap();
