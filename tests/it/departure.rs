@@ -28,7 +28,7 @@ const CANCELED: &str = "nv_inference_request_failure{model=\"slow\",reason=\"CAN
 const INTERNAL_ERROR: u32 = 2;
 const CANCEL: u32 = 8;
 
-/// How long a wait may take before the test fails: of a request that is held, less than its client waits.
+/// Time limit of a wait: shorter than the client of a held request waits.
 const WAIT_MAX: Duration = Duration::from_secs(15);
 
 fn waits_for(address: SocketAddr, name: &str, want: u64) {
@@ -85,7 +85,7 @@ fn grpc_body() -> Vec<u8> {
     [&[0], &size[..], &message].concat()
 }
 
-/// Runs `leave` while the model is busy with another request, which is answered when nothing waits any more: what waited
+/// Runs `leave` while the model is busy with another request, which is answered when no request waits: what waited
 /// was dropped and did not run.
 fn while_busy((server, gate): (&Server, &Gate), leave: impl FnOnce()) {
     let metrics = server.metrics();

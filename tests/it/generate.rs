@@ -249,7 +249,7 @@ fn events_leave_when_they_come() {
     assert!(start.elapsed() >= Duration::from_millis(1_500), "{:?}", start.elapsed());
 }
 
-/// How long a wait may take before the test fails.
+/// Time limit of a wait.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 fn read_until(stream: &mut TcpStream, mark: &[u8]) {
@@ -330,7 +330,7 @@ fn a_slow_reader_gets_all_and_holds_back_the_model_not_the_memory() {
         let places = stats["model_stats"][0]["response_stats"].as_object().map(|places| places.values());
         places.into_iter().flatten().map(|place| place["success"]["count"].as_u64().unwrap()).sum()
     };
-    // Until no more are sent.
+    // Until the number stays.
     let (start, mut sent) = (Instant::now(), 0);
     loop {
         thread::sleep(Duration::from_millis(500));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::support::repository::{self, Flavour};
 use crate::support::server::Server;
 
-/// How long the suite waits for an answer, and how long a connection must be silent to count as waiting.
+/// Time that the suite waits for an answer, and silence after which a connection counts as waiting.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 const SILENCE: Duration = Duration::from_millis(100);
 /// Asks a connection that should still be open, and is the last on it.

@@ -88,7 +88,7 @@ fn the_server_passes_every_case_over_tls() {
     println!("deuteron, TLS: {count}/{count}");
 }
 
-/// How long another server may take to answer, which is waited for in each case that it does not pass.
+/// Time limit for an answer of another server. Each case that it fails takes as long.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(2);
 
 /// Prints the score of another server. It must pass some and fail some: else the suite shows nothing.

@@ -37,7 +37,7 @@ fn metric(server: &Server, name: &str) -> u64 {
     metrics::metric(server.metrics(), name)
 }
 
-/// How long a wait may take before the test fails: of a request that is held, less than its client waits.
+/// Time limit of a wait: shorter than the client of a held request waits.
 const WAIT_MAX: Duration = Duration::from_secs(15);
 const WAITING: &str = "nv_inference_pending_request_count{model=\"slow\",version=\"1\"}";
 

@@ -35,7 +35,7 @@ fn status(server: &Server, path: &str) -> u16 {
     http::get(server.http(), path).unwrap().status
 }
 
-/// How long an end may take on a busy machine that is not one of a minute's wait.
+/// Time limit for an end that does not wait for a minute, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {

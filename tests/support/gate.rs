@@ -35,12 +35,12 @@ impl Gate {
         format!("--backend-directory={}", self.backends.path().display())
     }
 
-    /// Lets so many more runs through, in the order in which they began, or will.
+    /// Lets `runs` further runs through, in the order in which they began, or will.
     pub fn pass(&self, runs: u64) {
         self.limit(self.passed.get() + runs);
     }
 
-    /// Lets so many runs through, counted from the start of the server, over all models with a gate.
+    /// Lets this number of runs through, counted from the start of the server, over all models with a gate.
     pub fn limit(&self, runs: u64) {
         self.passed.set(runs);
         let new = self.file.with_extension("new");

@@ -16,9 +16,9 @@ pub trait Peer {
     fn receive(&mut self) -> Option<Vec<u8>>;
 }
 
-/// How long this server may take to answer, on a busy machine.
+/// Time limit for an answer of this server, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(15);
-/// How long is waited for what is not to come.
+/// Time after which an answer counts as absent.
 const A_LITTLE: Duration = Duration::from_millis(100);
 
 /// Tries a case on a new connection.

@@ -14,8 +14,8 @@ use crate::support::metrics::metric;
 use crate::support::over::Over;
 use serde_json::json;
 
-/// How soon the clients of a process that has ended are told: at once, which is milliseconds, but for a busy machine. What
-/// they ask for takes a minute.
+/// Time limit for the answer to clients of an ended process: milliseconds, or longer on a busy machine. The code that they
+/// ask for takes a minute.
 const AT_ONCE: Duration = Duration::from_secs(15);
 /// A start of a process, on a busy machine.
 const START_MAX: Duration = Duration::from_secs(20);

@@ -9,7 +9,7 @@ use crate::support::folder::Folder;
 use crate::support::server::{Ports, Server};
 
 const START_MAX: Duration = Duration::from_secs(20);
-/// How long the end of what hangs may take, on a busy machine: it would hang for ten minutes, and a model that ends by
+/// Time limit for the end of a hanging process, on a busy machine: it would hang for ten minutes, and a model that ends by
 /// itself has half a minute.
 const END_MAX: Duration = Duration::from_secs(20);
 

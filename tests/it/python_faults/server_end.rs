@@ -9,7 +9,7 @@ use crate::python_faults::{Deed, PythonServer, interpreter, is_alive, until};
 use crate::support::folder::Folder;
 use crate::support::server::{Ports, Server};
 
-/// How long the processes may outlive a server that was killed, on a busy machine.
+/// Time for which the processes may outlive a killed server, on a busy machine.
 const OUTLIVED_MAX: Duration = Duration::from_secs(15);
 
 fn names(folder: &Path) -> BTreeSet<String> {
