@@ -32,7 +32,7 @@ pub struct GraphTrust {
 /// An operator that trusts what a request brings.
 struct Trusting {
     engine: GraphEngine,
-    /// Empty for ONNX's own operators.
+    /// Empty for ONNX's own operators, and for those that OpenVINO takes for the same.
     domain: &'static str,
     operator: &'static str,
     inputs: Trusted,
@@ -72,14 +72,17 @@ const PADDING: &str = "a padding beyond the axis reads other memory or raises SI
 const DIVISOR: &str = "zero, and the lowest integer by -1, raise SIGFPE";
 
 /// Operators that trust values or sizes of a request. Of ONNX Runtime, some in 1.23 alone: newer ones refuse the request.
-const TRUSTING: [Trusting; 50] = [
+const TRUSTING: [Trusting; 54] = [
     ort("", "AffineGrid", Trusted::Integers(&[1]), "a large size raises SIGSEGV"),
+    ort("", "Attention", Trusted::Asked, "keys and values of different sizes are read beyond their end"),
     ort("", "AveragePool", Trusted::Asked, NOTHING_LEFT),
     ort("", "Col2Im", Trusted::Integers(&[1, 2]), "an image larger than its blocks raises SIGSEGV"),
     ort("", "Conv", Trusted::Values(&[1]), "a kernel of size 0 keeps it for ever"),
+    ort("", "ConvInteger", Trusted::Values(&[1]), "a kernel of size 0 is answered with other memory"),
     ort("", "DFT", Trusted::Integers(&[1, 2]), "a large length keeps it for hours, others write to other memory"),
     ort("", "Div", Trusted::Asked, DIVISOR),
     ort("", "GatherND", Trusted::Asked, "batches of different sizes raise SIGFPE"),
+    ort("", "MatMulInteger", Trusted::Values(&[1]), NO_PRODUCT),
     ort("", "MaxPool", Trusted::Asked, NOTHING_LEFT),
     ort("", "MaxUnpool", Trusted::Integers(&[1]), "an index outside writes to other memory"),
     ort("", "Mod", Trusted::Asked, DIVISOR),
@@ -102,7 +105,7 @@ const TRUSTING: [Trusting; 50] = [
     ort(MS, "GroupQueryAttention", Trusted::Integers(&[5, 6]), LENGTH_OUTSIDE),
     ort(MS, "Inverse", Trusted::Asked, "a matrix that is not square raises SIGSEGV"),
     ort(MS, "MatMulBnb4", Trusted::Values(&[1, 2]), "weights of another size are read beyond their end"),
-    ort(MS, "MatMulIntegerToFloat", Trusted::Values(&[6]), "a bias of another size is read beyond its end"),
+    ort(MS, "MatMulIntegerToFloat", Trusted::Values(&[1, 6]), "a bias of another size is read beyond its end"),
     ort(MS, "MatMulNBits", Trusted::Integers(&[4]), INDEX_OUTSIDE),
     ort(MS, "MultiHeadAttention", Trusted::Asked, LENGTH_OUTSIDE),
     ort(MS, "NGramRepeatBlock", Trusted::Integers(&[0]), "a token outside writes to other memory"),
@@ -117,6 +120,7 @@ const TRUSTING: [Trusting; 50] = [
     ort(NCHWC, "AveragePool", Trusted::Asked, NOTHING_LEFT),
     ort(NCHWC, "MaxPool", Trusted::Asked, NOTHING_LEFT),
     openvino("Col2Im", Trusted::Values(&[1, 2]), "a block larger than the image keeps it for ever"),
+    openvino("DFT", Trusted::Values(&[1]), "a length of 0 raises SIGFPE"),
     openvino("GatherND", Trusted::Values(&[1]), "an index far outside raises SIGSEGV"),
     openvino("Pad", Trusted::Values(&[1, 3]), "a large padding, positive or negative, raises SIGSEGV"),
     openvino("Resize", Trusted::Values(&[2, 3]), "a size of 2147483647 raises SIGSEGV"),
@@ -224,7 +228,8 @@ impl GraphTrust {
             self.is_doubtful |= around.engine == GraphEngine::Onnxruntime && is_doubtful(node, origins, around);
             self.has_sizes |= reads_sizes(node, origins);
             let trusts = |row: &&Trusting| {
-                let is_same = row.operator == node.operator && row.domain == domain(node);
+                let is_of_domain = row.domain == domain(node) || row.engine == GraphEngine::Openvino;
+                let is_same = row.operator == node.operator && is_of_domain;
                 row.engine == around.engine && is_same && row.trusts(node, (graph, around), origins)
             };
             if let (None, Some(row)) = (&self.trusting, TRUSTING.iter().find(trusts)) {
@@ -373,6 +378,11 @@ fn is_trusting(node: &OnnxNode, (graph, around): (&OnnxGraph, Surroundings), ori
         "FeatureVectorizer" => around.has_several_inputs && (1..node.inputs.len()).any(value_at),
         "QLinearConcat" => around.has_several_inputs && (3..node.inputs.len()).any(value_at),
         "Inverse" | "SVMClassifier" => around.has_open_sizes && value_at(0),
+        // Those of one graph agree; those of a request may not.
+        "Attention" if domain(node).is_empty() => [1, 2, 4, 5]
+            .into_iter()
+            .filter_map(|index| node.input(index))
+            .any(|name| origins.values.contains(name) && graph.inputs.iter().any(|input| input == name)),
         "Attention" => length_at(3) || integer_at(6),
         "MultiHeadAttention" => length_at(4) || integer_at(8) || integer_at(9),
         "QAttention" => length_at(5),
@@ -529,6 +539,10 @@ mod tests {
         check("Pad x n -> y", "Pad");
         check("MaxUnpool x t -> y", "MaxUnpool");
         check("RotaryEmbedding x x x t -> y", "RotaryEmbedding");
+        check("Attention x x x -> y", "Attention");
+        check("Relu x -> a; Attention a a a -> y", "");
+        check("MatMulInteger t two -> y", "");
+        check("MatMulInteger t t -> y", "MatMulInteger");
         check("GatherND x n -> y", "");
         check("GatherND x n -> y / batch_dims=1", "GatherND");
         check("TopK x n -> y", "");
@@ -538,6 +552,8 @@ mod tests {
         check("Pad x two x n -> y", "Pad");
         check("Resize x two two n -> y", "Resize");
         check("Scatter x n x -> y", "Scatter");
+        check("DFT x n -> y", "DFT");
+        check("com.microsoft:GatherND x n -> y", "GatherND");
         check("Div n m -> y", "");
         check("Conv x two -> c; MaxPool c -> y / kernel_shape=[3,3]", "");
     }
