@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_lite::FutureExt;
 use prost::Message as _;
 
 use super::*;
@@ -28,9 +29,10 @@ use crate::queue::served_model::{Placement, ServedModel};
 use crate::queue::sync::SegQueue;
 use crate::runtime::executor::{IoPath, Runtime};
 use crate::runtime::ring::spin::Spin;
+use crate::runtime::socket::Listener;
 use crate::scheduler::{Policy, QueueBounds};
-use crate::shard::connections::ConnectionBounds;
-use crate::shard::connections::ConnectionRights;
+use crate::shard::connections::listener_kind::ListenerKind;
+use crate::shard::connections::{ConnectionBounds, ConnectionRights, ReservedFor};
 use crate::shard::mailbox::ControlSender;
 use crate::shard::models::model_table::LocalModel;
 use crate::shard::requests::access::{AccessEntry, AccessSampler};
@@ -41,6 +43,7 @@ use crate::shard::requests::reply_stream::ReplyStream;
 use crate::shard::requests::rest;
 use crate::shard::requests::tracing::HttpTrace;
 use crate::shard::services::trace_settings::ShardTraces;
+use crate::shard::sessions::accept::ACCEPTS_IN_TURN;
 use crate::shard::sessions::http2;
 use crate::tensor::{Datatype, Shape, Tensor};
 use crate::time::Instant;
