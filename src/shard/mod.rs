@@ -31,7 +31,6 @@ pub mod trial;
 
 pub use self::server_context::ServerContext;
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -40,31 +39,23 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::backend::Threads;
-use crate::budget::{ReceiveBudget, ReceiveReservation};
-use crate::connection::http2::Http2Settings;
+use crate::budget::ReceiveReservation;
 use crate::limits::MEMORY_LOOK_INTERVAL_NEAR;
 use crate::metrics::ShardCells;
 use crate::pressure::MemoryStep;
-use crate::protocol::shared_memory::Regions;
 use crate::runtime::clock;
 use crate::runtime::executor;
 use crate::shard::connections::Connections;
 use crate::shard::connections::connection_spread::ConnectionInbox;
-use crate::shard::connections::receive_budget::ShardReceiveBudget;
 use crate::shard::mailbox::{ControlEvent, ShardMailbox};
 use crate::shard::models::model_table::ModelTable;
-use crate::shard::models::response_cache::ResponseCache;
-use crate::shard::models::shared_cache::SharedCache;
-use crate::shard::requests::access::AccessSampler;
-use crate::shard::requests::compression::CompressionShare;
-use crate::shard::requests::deferred_wakes::DeferredWakes;
-use crate::shard::requests::keys::ShardKeys;
+use crate::shard::models::shard_caches::ShardCaches;
 use crate::shard::requests::nested;
-use crate::shard::requests::request_slots::RequestSlots;
+use crate::shard::requests::shard_requests::ShardRequests;
 use crate::shard::services::load_watch;
-use crate::shard::services::trace_settings::ShardTraces;
+use crate::shard::services::shard_services::ShardServices;
 use crate::shard::sessions::accept::{accept, listen};
-use crate::shard::sessions::tls::ShardTls;
+use crate::shard::sessions::shard_sessions::ShardSessions;
 
 /// The interval at which the deadlines of connections are checked: at most a tenth of the shortest
 /// of them.
@@ -114,36 +105,18 @@ pub struct Shard {
     pub cells: Arc<ShardCells>,
     /// Its handles of the models.
     pub models: ModelTable,
-    /// Its requests that wait for an answer.
-    pub request_slots: Rc<RequestSlots>,
+    /// Its requests, their admission, compression and log.
+    pub requests: ShardRequests,
     /// Its connections.
     pub connections: Rc<Connections>,
     /// The engine's threads for inline runs.
     pub threads: Threads,
-    /// Queues whose instances are woken at the end of this turn.
-    pub deferred_wakes: DeferredWakes,
-    /// Its part of the response cache, if the server has one.
-    pub cache: Option<RefCell<ResponseCache>>,
-    /// The response cache that it shares with other servers, if there is one.
-    pub shared_cache: Option<SharedCache>,
-    /// The registered shared memory regions; `None` if shared memory is disabled.
-    pub regions: RefCell<Option<Arc<Regions>>>,
-    /// Memory for requests while they are received.
-    pub receive_budget: Rc<ShardReceiveBudget>,
-    /// The share of its time that compression takes.
-    pub compression: CompressionShare,
-    /// Free buffers for replies.
-    pub buffers: RefCell<Vec<Vec<u8>>>,
-    /// Chooses the requests that the access log shows.
-    pub access: AccessSampler,
-    /// The settings of its traces.
-    pub traces: ShardTraces,
-    /// The limits of its connections of HTTP/2.
-    pub http2_settings: Rc<Http2Settings>,
-    /// The TLS of new connections.
-    pub tls: Rc<ShardTls>,
-    /// The clients with keys.
-    pub keys: ShardKeys,
+    /// The response caches that it looks into.
+    pub caches: ShardCaches,
+    /// Its part of the server's services.
+    pub services: ShardServices,
+    /// The settings, buffers and receive memory of its connections.
+    pub sessions: ShardSessions,
 }
 
 impl Shard {
@@ -157,7 +130,8 @@ impl Shard {
         let completion = executor::spawn_urgent(ANSWER_LATENCY, self.supervise("complete", complete));
         self.set_reachable(true);
         self.inbox().inspect(|inbox| inbox.open());
-        let waking = executor::spawn(self.supervise("wake", |shard| async move { shard.deferred_wakes.run().await }));
+        let waking =
+            executor::spawn(self.supervise("wake", |shard| async move { shard.requests.deferred_wakes.run().await }));
         let sweeper = executor::spawn(self.supervise("sweep", sweep));
         let changing = executor::spawn(self.supervise("change", change));
         let looking = (self.index == 0).then(|| executor::spawn(self.supervise("load", load_watch::run)));
@@ -204,11 +178,6 @@ impl Shard {
             && (!self.server_context.service.strict_readiness || are_models_ready())
     }
 
-    /// The budget that a connection reserves its receive memory from.
-    pub fn receive_memory(&self) -> Rc<dyn ReceiveBudget> {
-        Rc::clone(&self.receive_budget) as Rc<dyn ReceiveBudget>
-    }
-
     /// Counts a request that was refused because decoding it needed more receive memory than was
     /// left.
     fn count_shortage(&self, memory: &ReceiveReservation) {
@@ -225,16 +194,16 @@ impl Shard {
             (self.server_context.control_link.control)(ControlEvent::Changed(number));
         }
         while let Some(published) = mailbox.poll_regions() {
-            *self.regions.borrow_mut() = Some(Arc::clone(&published.regions));
+            *self.services.regions.borrow_mut() = Some(Arc::clone(&published.regions));
         }
         while let Some(published) = mailbox.poll_traces() {
-            self.traces.set(&published.table);
+            self.services.traces.set(&published.table);
         }
         while let Some(configs) = mailbox.poll_tls() {
-            self.tls.set(&configs);
+            self.sessions.tls.set(&configs);
         }
         while let Some(table) = mailbox.poll_keys() {
-            self.keys.set(&table);
+            self.requests.keys.set(&table);
         }
     }
 
@@ -282,7 +251,7 @@ impl Shard {
 /// Delivers the answers of workers to the tasks that await them, for as long as the shard lives.
 async fn complete(shard: Rc<Shard>) {
     poll_fn::<(), _>(|context| {
-        if shard.request_slots.drain_and_register(context.waker()) {
+        if shard.requests.slots.drain_and_register(context.waker()) {
             shard.cells.wakes.add(1);
         }
         Poll::Pending

@@ -22,7 +22,6 @@ use crate::policy::ApiCategory;
 use crate::pressure::MemoryPressure;
 use crate::protocol::front_end::FrontEnd;
 use crate::protocol::grpc;
-use crate::queue::completions::Completions;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::{Placement, ServedModel};
@@ -32,19 +31,16 @@ use crate::runtime::ring::spin::Spin;
 use crate::runtime::socket::Listener;
 use crate::scheduler::{Policy, QueueBounds};
 use crate::shard::connections::listener_kind::ListenerKind;
+use crate::shard::connections::receive_budget::ShardReceiveBudget;
 use crate::shard::connections::{ConnectionBounds, ConnectionRights, ReservedFor};
 use crate::shard::mailbox::ControlSender;
 use crate::shard::models::model_table::LocalModel;
-use crate::shard::requests::access::{AccessEntry, AccessSampler};
-use crate::shard::requests::compression::CompressionShare;
+use crate::shard::requests::access::AccessEntry;
 use crate::shard::requests::infer::Arrival;
-use crate::shard::requests::keys::ShardKeys;
 use crate::shard::requests::reply_stream::ReplyStream;
 use crate::shard::requests::rest;
 use crate::shard::requests::tracing::HttpTrace;
-use crate::shard::services::trace_settings::ShardTraces;
 use crate::shard::sessions::accept::ACCEPTS_IN_TURN;
-use crate::shard::sessions::http2;
 use crate::tensor::{Datatype, Shape, Tensor};
 use crate::time::Instant;
 use crate::wire::message::{Fields, Message, Method, Reply};
@@ -124,24 +120,16 @@ fn shard(threads: &Threads, models: Vec<(ServedModel, Option<QueueProducer>)>) -
         .map(|(served, producer)| LocalModel::begin(Arc::new(served), producer, threads, &no_control()).unwrap());
     let context = server_context(1 << 16);
     let cells = Arc::clone(&context.metrics.shard_cells[0]);
+    let receive_budget = ShardReceiveBudget::new(Arc::clone(&context.memory.receive), Arc::clone(&cells));
     Rc::new(Shard {
         index: 0,
-        models: ModelTable::new(models, Arc::default(), no_control()),
-        request_slots: Rc::new(RequestSlots::new(Arc::new(Completions::new()))),
         connections: Rc::new(Connections::new(ConnectionBounds { count_max: 1, address_count_max: 0 })),
+        sessions: ShardSessions::new(&context, receive_budget),
+        requests: ShardRequests::new(&context, 0),
+        models: ModelTable::new(models, Arc::default(), no_control()),
+        caches: ShardCaches::new(&context, 0),
+        services: ShardServices::new(None, &context.traces),
         threads: threads.clone(),
-        deferred_wakes: DeferredWakes::default(),
-        cache: Some(RefCell::new(ResponseCache::new(context.memory.cache_size))),
-        shared_cache: None,
-        regions: RefCell::new(None),
-        receive_budget: Rc::new(ShardReceiveBudget::new(Arc::clone(&context.memory.receive), Arc::clone(&cells))),
-        compression: CompressionShare::default(),
-        buffers: RefCell::default(),
-        access: AccessSampler::default(),
-        traces: ShardTraces::new(&context.traces.initial),
-        keys: ShardKeys::default(),
-        http2_settings: Rc::new(http2::settings(&context)),
-        tls: Rc::new(ShardTls::new(&context.tls.initial)),
         cells,
         server_context: context,
     })
@@ -305,7 +293,7 @@ fn the_details_of_a_queued_request_wait_with_it_and_come_with_what_its_client_as
         let turn = async {
             loop {
                 queue.wake();
-                shard.request_slots.drain();
+                shard.requests.slots.drain();
                 executor::sleep(Duration::from_millis(1)).await;
             }
         };

@@ -1,6 +1,5 @@
 //! A shard's thread from start to end: pins itself to its core, makes the async runtime and runs the shard in it.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -8,7 +7,6 @@ use crate::backend::Threads;
 use crate::error::Error;
 use crate::metrics::ShardCells;
 use crate::model::repository::index::RepositoryOverview;
-use crate::queue::completions::Completions;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::executor::{self, Runtime};
@@ -16,16 +14,10 @@ use crate::runtime::ring::spin::Spin;
 use crate::shard::connections::receive_budget::ShardReceiveBudget;
 use crate::shard::connections::{ConnectionBounds, Connections};
 use crate::shard::models::model_table::{LocalModel, ModelTable};
-use crate::shard::models::response_cache::ResponseCache;
-use crate::shard::models::shared_cache::SharedCache;
-use crate::shard::requests::access::AccessSampler;
-use crate::shard::requests::compression::CompressionShare;
-use crate::shard::requests::deferred_wakes::DeferredWakes;
-use crate::shard::requests::keys::ShardKeys;
-use crate::shard::requests::request_slots::RequestSlots;
-use crate::shard::services::trace_settings::ShardTraces;
-use crate::shard::sessions::http2;
-use crate::shard::sessions::tls::ShardTls;
+use crate::shard::models::shard_caches::ShardCaches;
+use crate::shard::requests::shard_requests::ShardRequests;
+use crate::shard::services::shard_services::ShardServices;
+use crate::shard::sessions::shard_sessions::ShardSessions;
 use crate::shard::{ListeningSockets, ServerContext, Shard};
 
 /// The parts that a shard is built from.
@@ -128,38 +120,17 @@ impl Shard {
         Ok(Self {
             index,
             cells,
-            models: ModelTable::new(models, overview, Arc::clone(&server_context.control_link.control)),
-            request_slots: Rc::new(RequestSlots::new(Arc::new(Completions::new()))),
             connections: Rc::new(Connections::new(ConnectionBounds {
                 count_max: server_context.connection_limits.connections_max,
                 address_count_max: server_context.connection_limits.address_connections_max,
             })),
+            sessions: ShardSessions::new(&server_context, receive_budget),
+            requests: ShardRequests::new(&server_context, index),
+            models: ModelTable::new(models, overview, Arc::clone(&server_context.control_link.control)),
+            caches: ShardCaches::new(&server_context, index),
+            services: ShardServices::new(server_context.shared_memory.as_ref(), &server_context.traces),
             threads: threads.clone(),
-            deferred_wakes: DeferredWakes::default(),
-            cache: cache(&server_context),
-            shared_cache: server_context.redis.clone().map(|link| SharedCache::new(link, index)),
-            regions: RefCell::new(
-                server_context
-                    .shared_memory
-                    .as_ref()
-                    .map(|shared_memory_client| Arc::new(shared_memory_client.regions())),
-            ),
-            receive_budget: Rc::new(receive_budget),
-            compression: CompressionShare::default(),
-            buffers: RefCell::default(),
-            access: AccessSampler::new(server_context.service.access_log_per_million, index),
-            traces: ShardTraces::new(&server_context.traces.initial),
-            http2_settings: Rc::new(http2::settings(&server_context)),
-            tls: Rc::new(ShardTls::new(&server_context.tls.initial)),
-            keys: ShardKeys::new(server_context.keys.initial.as_ref()),
             server_context,
         })
     }
-}
-
-/// A shard's equal share of the response cache.
-fn cache(server_context: &ServerContext) -> Option<RefCell<ResponseCache>> {
-    let size =
-        server_context.memory.cache_size.checked_div(server_context.metrics.shard_cells.len()).filter(|size| *size > 0);
-    size.map(|size| RefCell::new(ResponseCache::new(size)))
 }

@@ -52,22 +52,13 @@ impl Shard {
         if !self.gives_up(MemoryStep::KeepAlive) {
             return;
         }
-        self.buffers.borrow_mut().clear();
-        self.clear_cache();
+        self.sessions.buffers.borrow_mut().clear();
+        self.caches.clear(&self.cells.cache);
         for _ in 0..self.connections.evict_resting(now) {
             self.cells.count_memory_loss(MemoryLoss::IdleConnection);
         }
         if self.gives_up(MemoryStep::Heaviest) {
             self.close_heaviest();
-        }
-    }
-
-    /// Drops the cached answers.
-    pub(in crate::shard) fn clear_cache(&self) {
-        if let Some(cache) = &self.cache {
-            let mut cache = cache.borrow_mut();
-            cache.clear();
-            cache.show(&self.cells.cache);
         }
     }
 

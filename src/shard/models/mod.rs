@@ -6,4 +6,5 @@ pub mod model_table;
 mod on_demand;
 pub mod readiness;
 pub mod response_cache;
+pub mod shard_caches;
 pub mod shared_cache;

@@ -101,7 +101,7 @@ impl Shard {
         request: &InferRequest,
         (received, deadline): (Instant, Option<Instant>),
     ) -> Option<CacheLookup> {
-        let shared = self.shared_cache.as_ref()?;
+        let shared = self.caches.shared.as_ref()?;
         let (models, outputs) = self.answering(model, request)?;
         let began = clock::now();
         let (reply, awaited) = one_shot(LookupLease);
@@ -161,7 +161,7 @@ impl Shard {
     /// Hands an answer over to be stored. Not if a step of an ensemble was replaced since the
     /// lookup: the answer may be that of either.
     pub(in crate::shard) fn store_shared(&self, model: &Rc<LocalModel>, miss: SharedMiss, outputs: &[Tensor]) {
-        let Some(shared) = &self.shared_cache else { return };
+        let Some(shared) = &self.caches.shared else { return };
         if model.served().spec.ensemble.is_some() {
             let (before, after) = (miss.models.iter(), self.reached(model));
             if !before.map(Rc::as_ptr).eq(after.iter().map(Rc::as_ptr)) {

@@ -119,7 +119,7 @@ impl AccessEntry {
             let line = AccessLine { protocol, request: request(), status, bytes_in, peer, ..AccessLine::default() };
             Rc::new(RefCell::new(OpenRequest { line, received, is_settled: false }))
         };
-        Self(shard.access.take().then(open))
+        Self(shard.requests.access.take().then(open))
     }
 
     /// Returns true if the access log shows the request.
@@ -204,7 +204,7 @@ fn text(bytes: &[u8]) -> String {
 impl Shard {
     /// The peer of a socket, if the access log shows it.
     pub fn access_peer(&self, socket: &impl ByteStream) -> Option<SocketAddr> {
-        if self.access.is_on() { socket.peer() } else { None }
+        if self.requests.access.is_on() { socket.peer() } else { None }
     }
 }
 

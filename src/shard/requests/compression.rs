@@ -106,9 +106,9 @@ async fn inflate_slices(
             memory.cover(own.saturating_add(end).saturating_add(target.filled))?;
             target.grow(end, room_max).await;
         }
-        shard.compression.wait_turn().await;
+        shard.requests.compression.wait_turn().await;
         let (written, is_done) = inflation.step(target.space(end)).map_err(|fault| refusal(coding, fault))?;
-        shard.compression.spend(written.max(inflation.read_last().saturating_mul(INPUT_COST)));
+        shard.requests.compression.spend(written.max(inflation.read_last().saturating_mul(INPUT_COST)));
         target.filled += written;
         if target.filled > size_max {
             return Err(kind.too_large(size_max));
@@ -128,7 +128,7 @@ async fn inflate_slices(
             break;
         }
         room = INFLATE_OUTPUT_SLICE.min(room_max - target.filled);
-        shard.compression.end_slice().await;
+        shard.requests.compression.end_slice().await;
     }
     drop(inflation);
     memory.shrink_to(target.filled);
@@ -326,10 +326,10 @@ pub async fn deflate_message(
 pub fn deflate_message_now(shard: &Shard, compression: Option<AnswerCompression>, message: FramedParts) -> FramedParts {
     let Some(AnswerCompression { coding, level }) = compression else { return message };
     let size: usize = message.iter().map(Bytes::len).sum();
-    if !(COMPRESS_SIZE_MIN..=level.slice_size()).contains(&size) || !shard.compression.has_time() {
+    if !(COMPRESS_SIZE_MIN..=level.slice_size()).contains(&size) || !shard.requests.compression.has_time() {
         return message;
     }
-    shard.compression.spend_deflate(level, size);
+    shard.requests.compression.spend_deflate(level, size);
     let deflate = || {
         let mut deflation = Deflation::new(coding, level, without_prefix(&message)).ok()?;
         while !deflation.step().ok()? {}
@@ -370,22 +370,22 @@ async fn deflate(
         return None;
     }
     let cells = &shard.cells.compression;
-    let Some(_place) = CompressionPlace::take(&shard.compression) else {
+    let Some(_place) = CompressionPlace::take(&shard.requests.compression) else {
         cells.deflate_skipped.add(1);
         return None;
     };
     let mut deflation = Deflation::new(coding, level, parts.to_vec()).ok()?;
     loop {
-        shard.compression.wait_turn().await;
+        shard.requests.compression.wait_turn().await;
         let is_done = deflation.step().ok()?;
-        shard.compression.spend_deflate(level, size);
+        shard.requests.compression.spend_deflate(level, size);
         if is_done {
             break;
         }
         if deflation.size() >= size && !is_forced {
             return None;
         }
-        shard.compression.end_slice().await;
+        shard.requests.compression.end_slice().await;
     }
     if deflation.size() >= size && !is_forced {
         return None;

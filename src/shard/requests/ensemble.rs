@@ -138,7 +138,8 @@ impl Shard {
         (arrival, sink): (Arrival, Option<Rc<dyn PartSink>>),
     ) -> Result<(InferOutcome, AnswerPart), Error> {
         let began = clock::now();
-        let _slot_guard = SlotGuard { request_slots: Rc::clone(&self.request_slots), ticket: self.open_ticket()? };
+        let _slot_guard =
+            SlotGuard { request_slots: Rc::clone(&self.requests.slots), ticket: self.requests.open_ticket()? };
         let model_metrics = ModelMetrics::open(model, self.index, request.rows, arrival.received);
         let (spec, plan) = (Arc::clone(&model.served().spec), request.plan.clone());
         let Arrival { received, deadline, .. } = arrival;

@@ -137,7 +137,7 @@ fn forwarded(shard: &Shard, link: &Http2Link, stream: StreamId) -> Option<Forwar
     let policy = &shard.server_context.policy.grpc;
     policy.forwarded.as_ref()?;
     let fields = link.with(|connection| connection.take_fields(stream));
-    policy::forwarded(policy, PolicyProtocol::Grpc, shard.keys.is_on(), || fields.as_deref())
+    policy::forwarded(policy, PolicyProtocol::Grpc, shard.requests.keys.is_on(), || fields.as_deref())
 }
 
 /// Answers the requests of a stream. If the future is dropped before its end, `departure` holds the
@@ -301,7 +301,7 @@ async fn trace_setting(shard: &Rc<Shard>, message: &[u8]) -> Result<Bytes, Error
     if let Some(order) = order? {
         shard.send_trace_order(order).await?;
     }
-    trace::grpc::answer(&shard.traces.table(), &model)
+    trace::grpc::answer(&shard.services.traces.table(), &model)
 }
 
 async fn regions(

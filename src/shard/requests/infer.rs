@@ -14,7 +14,7 @@ use crate::backend::{
     self, Answer, AnswerPart, Batch, Instance, OutputNeed, OutputNeeds, Request, RequestDetails, Responder, Ticket,
 };
 use crate::error::{Code, Error};
-use crate::limits::{IN_FLIGHT_MAX, QUEUE_LOOK_PAUSE};
+use crate::limits::QUEUE_LOOK_PAUSE;
 use crate::metrics::{Departure, FailureReason, ModelCells, ShardCells, StepTimes};
 use crate::model::parameters::Parameters;
 use crate::model::{CorrelationId, ModelSpec, SequenceMark};
@@ -165,7 +165,7 @@ impl Shard {
         has_run: &Cell<bool>,
     ) -> Result<(InferOutcome, AnswerPart), Error> {
         // Never a decoupled model: a configuration that asks to cache its answers is refused at load.
-        let lookup = if self.shared_cache.is_some() && model.served().spec.is_cached {
+        let lookup = if self.caches.shared.is_some() && model.served().spec.is_cached {
             Box::pin(self.look_up_shared(model, &request, (arrival.received, arrival.deadline))).await
         } else {
             self.look_up(model, &request, arrival.received)
@@ -196,7 +196,7 @@ impl Shard {
         check_free(&arrival.chain, model.served())?;
         let spec = &model.served().spec;
         spec.check_axes(&request.inputs).map_err(|error| error.with_prefix(&check::prefix(&request.plan.id)))?;
-        let ticket = self.open_ticket()?;
+        let ticket = self.requests.open_ticket()?;
         let on_device = arrival.on_device.clone();
         let details = if spec.takes_details() {
             take_details(&mut request, (arrival.deadline, arrival.depth > 0), &arrival.chain, arrival.trace.as_ref())
@@ -223,7 +223,7 @@ impl Shard {
                 self.enqueue(model, (producer, model_queue), submission, &plan.id).await
             }
             InstanceRoute::Ensemble(_) | InstanceRoute::Released => {
-                self.request_slots.release(submission.ticket);
+                self.requests.slots.release(submission.ticket);
                 Err(Error::unavailable("the model version was unloaded"))
             }
         };
@@ -234,23 +234,11 @@ impl Shard {
         model_metrics.settle(answer, plan).map(|outcome| (outcome, part))
     }
 
-    /// A free ticket.
-    ///
-    /// # Errors
-    /// Unavailable if [`IN_FLIGHT_MAX`] are in use.
-    pub(super) fn open_ticket(&self) -> Result<Ticket, Error> {
-        self.request_slots.open().ok_or_else(|| {
-            Error::unavailable(format!(
-                "this shard has {IN_FLIGHT_MAX} requests in flight (the limit); try again later"
-            ))
-        })
-    }
-
     /// Looks the request up in the response cache and counts a hit; `None` if the model's answers
     /// are not cached.
     fn look_up(&self, model: &Rc<LocalModel>, request: &InferRequest, received: Instant) -> Option<CacheLookup> {
         let served = model.served();
-        let cache = self.cache.as_ref().filter(|_| served.spec.is_cached)?;
+        let cache = self.caches.own.as_ref().filter(|_| served.spec.is_cached)?;
         let mut parts = EnsembleParts::default();
         if served.spec.ensemble.is_some() {
             if request.sequence.mark().is_some() {
@@ -274,9 +262,9 @@ impl Shard {
     /// another answer.
     fn remember(&self, model: &Rc<LocalModel>, key: MissedKey, inferred: &InferOutcome, looked_up: Duration) {
         let began = clock::now();
-        match (key, &self.cache) {
+        match (key, &self.caches.own) {
             _ if inferred.parameters.is_some() => {}
-            (MissedKey::Own(..), _) if self.gives_up(MemoryStep::KeepAlive) => self.clear_cache(),
+            (MissedKey::Own(..), _) if self.gives_up(MemoryStep::KeepAlive) => self.caches.clear(&self.cells.cache),
             (MissedKey::Own(key, steps), Some(cache)) => {
                 let mut cache = cache.borrow_mut();
                 cache.insert(key, &model.served().spec, steps, &inferred.outputs);
@@ -300,9 +288,9 @@ impl Shard {
         submission: Submission,
     ) -> Answer {
         let Submission { ticket, inputs, rows, arrival, sink, details, .. } = submission;
-        let completions = self.request_slots.completions();
+        let completions = self.requests.slots.completions();
         completions.claim(ticket);
-        let pending = self.request_slots.pending(ticket, || ()).with_sink(sink);
+        let pending = self.requests.slots.pending(ticket, || ()).with_sink(sink);
         let stamps = Stamps { received: arrival.received, batched: clock::now(), ..Stamps::default() };
         let mut responder = Responder::new(Arc::clone(completions) as Arc<dyn backend::AnswerSink>, ticket, stamps);
         responder.set_batch(rows, true);
@@ -319,7 +307,7 @@ impl Shard {
         };
         let run = || run_guarded(&mut instance.borrow_mut(), batch, served.label("inline"), renew);
         model.set_alive(backend::answering_myself(run) != RunOutcome::Dead);
-        self.request_slots.drain();
+        self.requests.slots.drain();
         let answer = pending.await;
         // As in Triton, a batch counts only if one of its requests succeeded.
         if let Some(cells) = served.cells.get(self.index).filter(|_| answer.outputs.is_ok()) {
@@ -340,7 +328,7 @@ impl Shard {
         let Submission { ticket, rows, priority, timeout, .. } = submission;
         let (received, deadline, sink) =
             (submission.arrival.received, submission.arrival.deadline, submission.sink.take());
-        let token = submission.into_queued(spec, model_queue, Arc::clone(self.request_slots.completions()));
+        let token = submission.into_queued(spec, model_queue, Arc::clone(self.requests.slots.completions()));
         let sequence = token.mark.as_ref().map(|mark| mark.id.clone());
         let room = token.room();
         let queued_at = clock::now();
@@ -352,16 +340,16 @@ impl Shard {
         let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline: due };
         let submitted = producer.borrow_mut().submit(entry);
         match submitted {
-            Ok(true) => self.deferred_wakes.handle_submission(model_queue),
+            Ok(true) => self.requests.deferred_wakes.handle_submission(model_queue),
             Ok(false) => {}
             Err(refusal) => {
-                self.request_slots.release(ticket);
+                self.requests.slots.release(ticket);
                 return Err(Error::unavailable(format!("{}{}", check::prefix(id), refusal_text(refusal))));
             }
         }
         let is_stopped = model_queue.is_stopped();
         let queue = Rc::clone(model_queue);
-        let mut pending = self.request_slots.pending(ticket, move || queue.leave(room)).with_sink(sink);
+        let mut pending = self.requests.slots.pending(ticket, move || queue.leave(room)).with_sink(sink);
         // The version may be unloaded while this request is submitted, and its workers may end before they see the
         // entry. The fence in `submit` lies between the entry and this check: either the workers see the entry, or this
         // task sees that the queue was stopped, and withdraws.

@@ -85,7 +85,7 @@ where
     D: FnOnce(Option<&Regions>, &mut ReceiveReservation) -> Result<(Rc<LocalModel>, InferRequest), Error>,
 {
     let PipelineInput { mut memory, mut arrival, is_timed, trace } = input;
-    let decoded = decode(shard.regions.borrow().as_deref(), &mut memory);
+    let decoded = decode(shard.services.regions.borrow().as_deref(), &mut memory);
     shard.count_shortage(&memory);
     let (model, mut request) = decoded?;
     if let Some(front) = &trace {

@@ -77,7 +77,7 @@ impl Shard {
         if rights.is_admin {
             return Ok(AdmittedRequest::default());
         }
-        let table = self.keys.0.borrow();
+        let table = self.requests.keys.0.borrow();
         match self.ask_policy(protocol, table.as_deref(), part, rights, field)? {
             None => Ok(AdmittedRequest::default()),
             Some(admitted) => self.begin_of(admitted.client),
@@ -98,7 +98,7 @@ impl Shard {
         if rights.is_admin {
             return Ok(StreamClient::default());
         }
-        let table = self.keys.0.borrow();
+        let table = self.requests.keys.0.borrow();
         let admitted = self.ask_policy(protocol, table.as_deref(), part, rights, field)?;
         Ok(StreamClient(admitted.map(|admitted| (Arc::clone(admitted.client), admitted.digest))))
     }
@@ -110,7 +110,7 @@ impl Shard {
     /// is gone, or no longer gives access to inference.
     pub fn admit_next(&self, stream: &StreamClient) -> Result<AdmittedRequest, Error> {
         let StreamClient(Some((client, digest))) = stream else { return Ok(AdmittedRequest::default()) };
-        let table = self.keys.0.borrow();
+        let table = self.requests.keys.0.borrow();
         let now_known = table.as_deref().and_then(|table| match digest {
             Some(digest) => table.find_digest(digest),
             None => table.anonymous(),
@@ -153,7 +153,7 @@ impl Shard {
                 if let Some(cells) = client.cells(self.index) {
                     cells.requests.add(1);
                 }
-                Ok(AdmittedRequest { _grant: grant, client: self.access.is_on().then(|| Arc::clone(client)) })
+                Ok(AdmittedRequest { _grant: grant, client: self.requests.access.is_on().then(|| Arc::clone(client)) })
             }
             Err(busy) => Err(self.count_refusal(policy::busy_refusal(client, busy))),
         }

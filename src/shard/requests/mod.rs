@@ -20,5 +20,6 @@ mod request_details;
 pub mod request_slots;
 pub mod response_counter;
 pub mod rest;
+pub mod shard_requests;
 pub mod stream;
 pub mod tracing;

@@ -67,7 +67,8 @@ where
 {
     loop {
         let model = shard.models.find(path.name, path.version)?;
-        let (served, regions, decode) = (Arc::clone(model.served()), shard.regions.borrow().clone(), decode.clone());
+        let (served, regions, decode) =
+            (Arc::clone(model.served()), shard.services.regions.borrow().clone(), decode.clone());
         let work = move |memory: &mut ReceiveReservation| decode(&served.spec, regions.as_deref(), memory);
         let request = shard.offload_reserving(memory, work).await.inspect_err(|_| shard.count_shortage(memory))?;
         if shard.models.find(path.name, path.version).is_ok_and(|found| Rc::ptr_eq(&found, &model)) {

@@ -199,7 +199,7 @@ fn with_missing_length(error: Error, fields: &Fields, front_end: FrontEnd) -> Er
 /// The header fields of a request that go on to its model.
 fn forwarded(shard: &Shard, fields: &Fields) -> Option<ForwardedFields> {
     let policy = &shard.server_context.policy.http;
-    policy::forwarded(policy, PolicyProtocol::Http, shard.keys.is_on(), || Some(fields))
+    policy::forwarded(policy, PolicyProtocol::Http, shard.requests.keys.is_on(), || Some(fields))
 }
 
 /// Returns the reply for an error.
@@ -464,7 +464,7 @@ async fn trace_setting(
     if method == Method::Post {
         shard.send_trace_order(trace::rest::order(name, body)?).await?;
     }
-    Ok(trace::rest::reply(&shard.traces.table(), name))
+    Ok(trace::rest::reply(&shard.services.traces.table(), name))
 }
 
 async fn regions(

@@ -79,7 +79,7 @@ impl Shard {
         (began, received): (Instant, Instant),
         context: impl FnOnce() -> Option<TraceContext>,
     ) -> Option<Rc<FrontTrace>> {
-        if !self.traces.is_on() {
+        if !self.services.traces.is_on() {
             return None;
         }
         let queue = Arc::clone(self.server_context.traces.queue.as_ref()?);
@@ -97,7 +97,7 @@ impl Shard {
 
     /// The same for a call of gRPC, whose message is here.
     pub(super) fn open_call_trace(&self, link: &Http2Link, stream: StreamId) -> Option<Rc<FrontTrace>> {
-        if !self.traces.is_on() {
+        if !self.services.traces.is_on() {
             return None;
         }
         let now = clock::now();
@@ -107,7 +107,7 @@ impl Shard {
 
     /// Samples the request, now that its model is known: `None` if it is not traced.
     pub(super) fn sample_trace(&self, front: &FrontTrace, model: &LocalModel) -> Option<Arc<ActiveTrace>> {
-        let table = self.traces.table();
+        let table = self.services.traces.table();
         let setting = table.setting(&model.served().spec.name);
         let is_sampled = setting.sample(front.context.is_some());
         is_sampled.then(|| {

@@ -50,7 +50,7 @@ async fn text(shard: &Shard) -> String {
     metrics::encode_stores(&mut text, shard.server_context.stores.iter().map(|cells| &**cells));
     sources.host.encode(&mut text);
     shard.server_context.tls.board.encode(&mut text);
-    if let Some(keys) = shard.keys.table() {
+    if let Some(keys) = shard.requests.keys.table() {
         let clients = keys.clients().map(|client| (client.name(), client.all_cells()));
         metrics::encode_keys(&mut text, clients, &shard.server_context.keys.reloads);
     }

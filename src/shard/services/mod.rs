@@ -7,5 +7,6 @@ pub mod hosted;
 pub mod load_watch;
 pub mod logging;
 pub mod metrics_text;
+pub mod shard_services;
 pub mod shared_memory;
 pub mod trace_settings;

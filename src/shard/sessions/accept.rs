@@ -161,7 +161,7 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind, place: Option<Co
     executor::spawn(async move {
         let cells = Arc::clone(&shard.cells);
         let session = async {
-            match shard.tls.config(|configs| kind.tls(configs)) {
+            match shard.sessions.tls.config(|configs| kind.tls(configs)) {
                 None => serve(&shard, socket, kind, &connection_guard).await,
                 // Boxed: it is large, and a plain connection should not take its memory.
                 Some(config) => Box::pin(serve_tls(&shard, socket, (kind, config), &connection_guard)).await,

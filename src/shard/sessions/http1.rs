@@ -131,7 +131,7 @@ where
         socket,
         connection_guard,
         http_trace,
-        connection: Http1Connection::new(settings).with_memory(shard.receive_memory()),
+        connection: Http1Connection::new(settings).with_memory(shard.sessions.receive_memory()),
         out: Vec::new(),
         parts,
         parts_sent: 0,
@@ -533,7 +533,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
         }
         self.end_probe();
         if self.out.capacity() == 0 {
-            self.out = self.shard.buffers.borrow_mut().pop().unwrap_or_default();
+            self.out = self.shard.sessions.buffers.borrow_mut().pop().unwrap_or_default();
         }
         if let Some(head) = head {
             self.connection.begin_stream(&head, &mut self.out);
@@ -584,7 +584,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
 
     async fn send(&mut self, reply: &Reply) -> std::io::Result<()> {
         if self.out.capacity() == 0 {
-            self.out = self.shard.buffers.borrow_mut().pop().unwrap_or_default();
+            self.out = self.shard.sessions.buffers.borrow_mut().pop().unwrap_or_default();
         }
         let has_body = self.connection.encode_head(reply, &mut self.out);
         let body = if has_body { &reply.body[..] } else { &[] };
@@ -664,7 +664,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
     fn return_buffer(&mut self) {
         let mut out = std::mem::take(&mut self.out);
         out.clear();
-        let mut buffers = self.shard.buffers.borrow_mut();
+        let mut buffers = self.shard.sessions.buffers.borrow_mut();
         if out.capacity() <= BUFFER_SIZE_MAX && buffers.len() < BUFFERS_MAX {
             buffers.push(out);
         }

@@ -68,7 +68,8 @@ pub fn settings(context: &ServerContext) -> Http2Settings {
 pub async fn run<S: ByteStream>(shard: &Rc<Shard>, socket: S, first: Vec<u8>, connection_guard: &ConnectionGuard) {
     let link = Rc::new(Http2Link {
         connection: RefCell::new(
-            Http2Connection::new(Rc::clone(&shard.http2_settings), clock::now()).with_memory(shard.receive_memory()),
+            Http2Connection::new(Rc::clone(&shard.sessions.http2_settings), clock::now())
+                .with_memory(shard.sessions.receive_memory()),
         ),
         waker: RefCell::default(),
         is_running: Cell::new(false),

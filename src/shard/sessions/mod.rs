@@ -6,4 +6,5 @@ pub mod http1;
 pub mod http2;
 pub mod metrics_endpoint;
 pub mod session;
+pub mod shard_sessions;
 pub mod tls;

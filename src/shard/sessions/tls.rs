@@ -136,7 +136,7 @@ pub async fn accept(
     let (options, cells) = (&shard.server_context.tls, &shard.cells.tls);
     let watch = connection_guard.watch();
     let peer = socket.peer();
-    let Some(place) = HandshakePlace::take(&shard.tls, options.handshakes_max) else {
+    let Some(place) = HandshakePlace::take(&shard.sessions.tls, options.handshakes_max) else {
         let text = format!("{} are in progress already (--tls-handshakes-max)", options.handshakes_max);
         fail(shard, peer, HandshakeFailure::Limit, &text);
         return None;
@@ -175,7 +175,7 @@ fn fail(shard: &Shard, peer: Option<SocketAddr>, reason: HandshakeFailure, text:
         // Probes of TCP do this all day.
         return;
     }
-    if let Some(others) = shard.tls.failure_line(clock::now()) {
+    if let Some(others) = shard.sessions.tls.failure_line(clock::now()) {
         let peer = peer.map_or_else(|| "a client".to_owned(), |peer| peer.to_string());
         let others = if others == 0 { String::new() } else { format!("; {others} more since the last such line") };
         log::warning(&format!("the TLS handshake with {peer} failed: {text}{others}"));
@@ -197,7 +197,7 @@ async fn handshake(
         out: Vec::new(),
         sent: 0,
         is_behind: false,
-        tls: Rc::clone(&shard.tls),
+        tls: Rc::clone(&shard.sessions.tls),
         has_failed: false,
     };
     let mut is_first = true;
@@ -211,7 +211,7 @@ async fn handshake(
             let text = "the client sent plain text; this port has TLS";
             return Err(HandshakeEnd { socket: Some(stream), ..HandshakeEnd::new(HandshakeFailure::Plain, text) });
         }
-        shard.tls.wait_turn().await;
+        shard.sessions.tls.wait_turn().await;
         let TlsSocket { connection, out, .. } = &mut stream;
         match connection.poll_handshake(out) {
             Ok(is_done) => {

@@ -257,7 +257,7 @@ impl World {
         let mut succeeded = 0;
         for (index, shard) in self.shards.iter().enumerate() {
             // Answers of workers that ended after the shard.
-            shard.request_slots.drain();
+            shard.requests.slots.drain();
             let cells: &ShardCells = &shard.cells;
             let refused: u64 = cells.refused.iter().map(Counter::get).sum();
             let cancelled: u64 = cells.cancelled.iter().map(Counter::get).sum();
@@ -269,7 +269,7 @@ impl World {
             let inbox = self.context.control_link.mailboxes[index].connections();
             expect("places of connections", index, inbox.count() as u64, 0);
             expect("receive memory", index, cells.receive_memory.get(), 0);
-            expect("request slots in use", index, shard.request_slots.in_use() as u64, 0);
+            expect("request slots in use", index, shard.requests.slots.in_use() as u64, 0);
             expect("panics", index, cells.panics.get(), 0);
             succeeded += cells.succeeded.get();
         }
