@@ -5,7 +5,7 @@
 //! A folder imports only those below it:
 //!
 //! ```text
-//! sessions                one connection, from its first bytes to its last reply
+//! sessions                connections, each from its first bytes to its last reply
 //! requests                from a message to its answer
 //! models                  handles of model versions, caches of answers
 //! services  connections   metrics, settings, shared memory; slots, listeners, receive memory
