@@ -47,7 +47,7 @@ impl ShardRequests {
     pub(super) fn open_ticket(&self) -> Result<Ticket, Error> {
         self.slots.open().ok_or_else(|| {
             Error::unavailable(format!(
-                "this shard has {IN_FLIGHT_MAX} requests in flight, the most it takes; try again later"
+                "this shard has {IN_FLIGHT_MAX} requests in flight (the limit); try again later"
             ))
         })
     }
