@@ -186,7 +186,7 @@ fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, placements: V
             let policy = Policy { admission: settings.admission, ..loaded.policy() };
             #[cfg(feature = "test-hooks")]
             let policy = Policy {
-                hold: crate::scheduler::hold::FirstBatchHold {
+                hold: scheduler::hold::FirstBatchHold {
                     requests: settings.foreign.test_hooks.first_batch_requests,
                     backlogged: settings.foreign.test_hooks.first_batch_backlog,
                 },

@@ -18,7 +18,7 @@ pub(super) struct LockedQueue {
     arrived: Vec<Entry<QueuedRequest>>,
     pub(super) watch: Option<TimeoutWatch>,
     #[cfg(feature = "test-hooks")]
-    pub(super) hold: crate::scheduler::hold::FirstBatchHold,
+    pub(super) hold: scheduler::hold::FirstBatchHold,
 }
 
 /// The one instance that sleeps only until the scheduler must be polled again; the others sleep until they are woken.
@@ -41,7 +41,7 @@ impl LockedQueue {
 
     /// Returns the same queue, whose first batch waits for `hold`.
     #[cfg(feature = "test-hooks")]
-    pub(super) fn with_hold(self, hold: crate::scheduler::hold::FirstBatchHold) -> Self {
+    pub(super) fn with_hold(self, hold: scheduler::hold::FirstBatchHold) -> Self {
         Self { hold, ..self }
     }
 
