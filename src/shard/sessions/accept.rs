@@ -221,8 +221,8 @@ fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<Connectio
             say(Notice::Evicted, &|| {
                 let idle = idle.as_secs_f64();
                 format!(
-                    "shard {index} has as many connections as it may have (--connections-max={most}): a new one took the \
-                     place of one that was idle for {idle:.1} s"
+                    "shard {index} is at its limit of connections (--connections-max={most}): a new one took the place \
+                     of one that was idle for {idle:.1} s"
                 )
             });
             Some(connection_guard)
@@ -236,7 +236,7 @@ fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<Connectio
             cells.connections_reserved.add(1);
             say(Notice::Reserved, &|| {
                 format!(
-                    "shard {index} has as many connections as it may have (--connections-max={most}) and none is idle: new \
+                    "shard {index} is at its limit of connections (--connections-max={most}) and none is idle: new \
                      ones are answered all but inference"
                 )
             });
@@ -249,8 +249,8 @@ fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<Connectio
                     peer().map_or_else(|| "an address that is gone".to_owned(), |address| address.to_string());
                 let most = limits.address_connections_max;
                 format!(
-                    "{address} has as many connections to shard {index} as it may have \
-                     (--connections-per-address-max={most}): a new one was closed"
+                    "{address} is at its limit of connections to shard {index} (--connections-per-address-max={most}): \
+                     a new one was closed"
                 )
             });
             None
@@ -263,8 +263,8 @@ fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<Connectio
             cells.connections_refused.add(1);
             say(Notice::Full, &|| {
                 format!(
-                    "shard {index} has as many connections as it may have (--connections-max={most}), and those that make \
-                     room have not closed yet: a new one was closed"
+                    "shard {index} is at its limit of connections (--connections-max={most}), and those that make room \
+                     have not closed yet: a new one was closed"
                 )
             });
             None
