@@ -89,7 +89,7 @@ fn alone(test: &str, wrapper: &[&str]) -> Command {
     let program = std::env::current_exe().unwrap().into_os_string();
     let mut words: Vec<OsString> = wrapper.iter().map(OsString::from).chain([program]).collect();
     let arguments = ["--exact", "--nocapture", "--test-threads=1"].map(OsString::from);
-    words.extend(arguments.into_iter().chain([format!("backend::python::host::tests::{test}").into()]));
+    words.extend(arguments.into_iter().chain([format!("python::host::tests::{test}").into()]));
     let mut command = Command::new(words.remove(0));
     command.args(words).env(ALONE, "1");
     command
