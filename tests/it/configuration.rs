@@ -204,9 +204,9 @@ fn every_command_answers_and_what_is_wrong_ends_with_1() {
     check(&["man"], 0, ".TH deuteron", "");
     check(&[], 1, "", "\n  deuteron serve DIRECTORY ");
     check(&["serve"], 1, "", "error: no model repository");
-    check(&["config", "check", "Cargo.toml"], 1, "", "Cargo.toml: line 1: unknown key 'package'");
+    check(&["config", "check", "Cargo.toml"], 1, "", "Cargo.toml: line 1: unknown key 'workspace'");
     check(&["config", "check", "none.toml"], 1, "", "--config=none.toml: cannot be read");
-    check(&["--config=Cargo.toml"], 1, "", "--config=Cargo.toml: line 1: unknown key 'package'");
+    check(&["--config=Cargo.toml"], 1, "", "--config=Cargo.toml: line 1: unknown key 'workspace'");
     check(&["srve"], 1, "", "did you mean 'serve'?");
     check(&["m", "--htp-port=1"], 1, "", "error: unknown flag '--htp-port': did you mean '--http-port'?");
     check(&["bench", "--nope"], 1, "", "error: unknown flag '--nope'");

@@ -134,7 +134,7 @@ mod tests {
         for (fault, want) in [
             (StoreFault::Away("timed out".into()), "'s3://b/p/m/1/a': the store cannot be reached: timed out; look at"),
             (StoreFault::Changed, "it changed while it was fetched"),
-            (StoreFault::Damaged("7 bytes".into()), "not what the store listed: 7 bytes; it is not served"),
+            (StoreFault::Damaged("7 bytes".into()), "differs from what the store listed: 7 bytes; it is not served"),
             (StoreFault::Denied("AccessDenied".into()), "the store denies access (AccessDenied); give a key by AWS_"),
             (StoreFault::Denied(String::new()), "the store denies access; give a key by AWS_ACCESS_KEY_ID"),
             (StoreFault::Disk("no space".into()), "the cache cannot be written: no space; look at the directory of"),

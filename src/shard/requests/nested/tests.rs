@@ -474,7 +474,7 @@ fn an_order_goes_to_the_control_thread_as_a_clients_would() {
     assert_eq!(refusal("w", load(&[]), &[("w", 7, "w_0_0")]), own);
     let outcome = order(&gateway, "w", unload(false), RequestDetails::default());
     drop(taken());
-    assert!(outcome.recv().unwrap().unwrap_err().text().starts_with("Server is stopping"));
+    assert!(outcome.recv().unwrap().unwrap_err().text().starts_with("server is stopping"));
     server.stop();
 }
 
