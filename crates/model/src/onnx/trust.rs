@@ -68,11 +68,12 @@ const NOTHING_LEFT: &str = "a size that its kernel leaves nothing of raises SIGF
 const INDEX_OUTSIDE: &str = "an index outside reads other memory or raises SIGSEGV";
 const LENGTH_OUTSIDE: &str = "a length outside writes to other memory or raises SIGSEGV";
 const NO_PRODUCT: &str = "a product over an axis of size 0 is answered with other memory";
+const NO_ROWS: &str = "with weights of a request, a batch of size 0 raises SIGFPE";
 const PADDING: &str = "a padding beyond the axis reads other memory or raises SIGSEGV";
 const DIVISOR: &str = "zero, and the lowest integer by -1, raise SIGFPE";
 
 /// Operators that trust values or sizes of a request. Of ONNX Runtime, some in 1.23 alone: newer ones refuse the request.
-const TRUSTING: [Trusting; 54] = [
+const TRUSTING: [Trusting; 58] = [
     ort("", "AffineGrid", Trusted::Integers(&[1]), "a large size raises SIGSEGV"),
     ort("", "Attention", Trusted::Asked, "keys and values of different sizes are read beyond their end"),
     ort("", "AveragePool", Trusted::Asked, NOTHING_LEFT),
@@ -82,6 +83,7 @@ const TRUSTING: [Trusting; 54] = [
     ort("", "DFT", Trusted::Integers(&[1, 2]), "a large length keeps it for hours, others write to other memory"),
     ort("", "Div", Trusted::Asked, DIVISOR),
     ort("", "GatherND", Trusted::Asked, "batches of different sizes raise SIGFPE"),
+    ort("", "Loop", Trusted::Integers(&[0]), "a huge count fills the memory with what it collects"),
     ort("", "MatMulInteger", Trusted::Values(&[1]), NO_PRODUCT),
     ort("", "MaxPool", Trusted::Asked, NOTHING_LEFT),
     ort("", "MaxUnpool", Trusted::Integers(&[1]), "an index outside writes to other memory"),
@@ -121,8 +123,11 @@ const TRUSTING: [Trusting; 54] = [
     ort(NCHWC, "MaxPool", Trusted::Asked, NOTHING_LEFT),
     openvino("Col2Im", Trusted::Values(&[1, 2]), "a block larger than the image keeps it for ever"),
     openvino("DFT", Trusted::Values(&[1]), "a length of 0 raises SIGFPE"),
+    openvino("GRU", Trusted::Values(&[1]), NO_ROWS),
     openvino("GatherND", Trusted::Values(&[1]), "an index far outside raises SIGSEGV"),
+    openvino("LSTM", Trusted::Values(&[1]), NO_ROWS),
     openvino("Pad", Trusted::Values(&[1, 3]), "a large padding, positive or negative, raises SIGSEGV"),
+    openvino("RNN", Trusted::Values(&[1]), NO_ROWS),
     openvino("Resize", Trusted::Values(&[2, 3]), "a size of 2147483647 raises SIGSEGV"),
     openvino("Scatter", Trusted::Values(&[1]), "an index far outside raises SIGSEGV"),
     openvino("ScatterElements", Trusted::Values(&[1]), "an index far outside raises SIGSEGV"),
@@ -205,6 +210,8 @@ impl GraphTrust {
                     "Resize" => kind(&to) == "Interpolate",
                     "Scatter" => false,
                     // `ScatterElementsUpdate`, in versions that have a number in the type too.
+                    // Its second input is a state, not the weights.
+                    "GRU" | "LSTM" | "RNN" => false,
                     operator => kind(&to).starts_with(operator),
                 };
                 row.engine == GraphEngine::Openvino && is_same
