@@ -73,7 +73,7 @@ const PADDING: &str = "a padding beyond the axis reads other memory or raises SI
 const DIVISOR: &str = "zero, and the lowest integer by -1, raise SIGFPE";
 
 /// Operators that trust values or sizes of a request. Of ONNX Runtime, some in 1.23 alone: newer ones refuse the request.
-const TRUSTING: [Trusting; 58] = [
+const TRUSTING: [Trusting; 59] = [
     ort("", "AffineGrid", Trusted::Integers(&[1]), "a large size raises SIGSEGV"),
     ort("", "Attention", Trusted::Asked, "keys and values of different sizes are read beyond their end"),
     ort("", "AveragePool", Trusted::Asked, NOTHING_LEFT),
@@ -88,6 +88,7 @@ const TRUSTING: [Trusting; 58] = [
     ort("", "MaxPool", Trusted::Asked, NOTHING_LEFT),
     ort("", "MaxUnpool", Trusted::Integers(&[1]), "an index outside writes to other memory"),
     ort("", "Mod", Trusted::Asked, DIVISOR),
+    ort("", "OneHot", Trusted::Integers(&[1]), "a huge depth fills the memory"),
     ort("", "Pad", Trusted::Integers(&[1, 3]), PADDING),
     ort("", "QLinearConv", Trusted::Values(&[3, 4, 5, 8]), "a scale or bias of another size is read beyond its end"),
     ort("", "QLinearMatMul", Trusted::Values(&[3]), NO_PRODUCT),
