@@ -169,8 +169,10 @@ fn the_wheel_of_an_active_environment_is_found_and_a_model_may_choose_otherwise(
 fn a_graph_inside_an_operator_never_runs_in_a_shard() {
     let Some(environment) = environment() else { return };
     let folder = Folder::new("onnxruntime-loop");
-    let config = "name: \"counting\"\nbackend: \"onnxruntime\"\nmax_batch_size: 0\n";
-    repository::add(folder.path(), "counting", config, Some(&onnx::counting()));
+    // By default a process has it, since a request sets the number of rounds.
+    let alone = parameters(&[("isolation", "none")]);
+    let config = format!("name: \"counting\"\nbackend: \"onnxruntime\"\nmax_batch_size: 0\n{alone}");
+    repository::add(folder.path(), "counting", &config, Some(&onnx::counting()));
     let server = start(&folder, &[&flag(environment)], &[]);
     let line = load_line(&server, "counting");
     assert!(line.contains("runs on workers (its operator 'Loop' runs a graph inside it)"), "{line}");
