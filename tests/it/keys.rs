@@ -452,7 +452,7 @@ fn a_changed_file_is_in_use_without_a_lost_connection_and_a_broken_one_is_not() 
     reload(&server, 2);
     are_soon("old", 401);
     are_soon("new", 200);
-    // What is broken is not used.
+    // A broken file is ignored: the previous keys stay in use.
     replace(&file.path, b"[[key]]\nname = \"a\"\nsha256 = \"s3cret\"\n");
     reload(&server, 3);
     assert_eq!((statuses("old"), statuses("new")), ([401; 2], [200; 2]));

@@ -97,7 +97,7 @@ fn a_request_that_would_be_late_is_refused_at_once_where_the_flag_says_so() {
     let server = Server::deuteron(repository.path(), &["--shards=1", "--admission=deadline"]);
     let (answer, took) = ask(&server, &within(150_000));
     assert_eq!(answer.status, 200, "nothing ran yet, so nothing is known: {took:?}");
-    // Where the machine does other things for a second, one is let through to learn anew: then the next is refused.
+    // On a busy machine the estimate may be a second old: one request then passes to measure anew, and the next is refused.
     let answer = (0..5).map(|_| ask(&server, &within(150_000)).0).find(|answer| answer.status != 200).unwrap();
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     assert_eq!((answer.status, answer.header("Retry-After").is_some()), (503, true), "{text}");
