@@ -135,7 +135,8 @@ const TRUSTING: [Trusting; 59] = [
     openvino("TopK", Trusted::Values(&[1]), "a k larger than the axis raises SIGSEGV"),
 ];
 
-/// Operators that do not survive every axis of size 0 in ONNX Runtime, some in 1.23 alone. OpenVINO survives all of them.
+/// Operators that do not survive every axis of size 0 in ONNX Runtime, some in 1.23 alone. OpenVINO survives them, with weights of
+/// the file.
 const DOUBTFUL: [&str; 15] = [
     "Attention",
     "DFT",
@@ -545,6 +546,11 @@ mod tests {
         check("DFT x two -> y", "");
         check("Shape x -> s; Pad x s -> y", "");
         check("Pad x n -> y", "Pad");
+        check("Loop n x x -> y", "Loop");
+        check("Loop two x x -> y", "");
+        check("Shape x -> s; Loop s x x -> y", "");
+        check("OneHot two n x -> y", "OneHot");
+        check("OneHot n two x -> y", "");
         check("MaxUnpool x t -> y", "MaxUnpool");
         check("RotaryEmbedding x x x t -> y", "RotaryEmbedding");
         check("Attention x x x -> y", "Attention");
@@ -557,6 +563,8 @@ mod tests {
         let check = |nodes: &str, want: &str| check_trusting(GraphEngine::Openvino, nodes, want);
         check("TopK x n -> y", "TopK");
         check("TopK x two -> y", "");
+        check("LSTM x x two -> y", "LSTM");
+        check("LSTM x two two -> y", "");
         check("Pad x two x n -> y", "Pad");
         check("Resize x two two n -> y", "Resize");
         check("Scatter x n x -> y", "Scatter");
@@ -669,6 +677,8 @@ mod tests {
         let resized = file("Parameter").replace("TopK", "Interpolate");
         assert_eq!(GraphTrust::of_openvino(&resized).trusting.map(|(operator, _)| operator), Some("Resize".to_owned()));
         assert_eq!(GraphTrust::of_openvino(&file("Const")).trusting, None);
+        let with_state = file("Parameter").replace("TopK", "LSTMSequence");
+        assert_eq!(GraphTrust::of_openvino(&with_state).trusting, None, "its second input is a state");
         assert_eq!(GraphTrust::of_openvino("").trusting, None);
     }
 }
