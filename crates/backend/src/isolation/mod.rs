@@ -13,6 +13,7 @@ mod engine_process;
 mod instance;
 mod message;
 mod model;
+mod run_limit;
 mod shared;
 mod socket;
 pub mod worker;

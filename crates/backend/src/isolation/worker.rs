@@ -11,6 +11,7 @@ use crate::isolation::engine_process::too_large;
 use crate::isolation::message::{
     ClaimedRequest, EngineOrder, RegionMessage, answer_parts, decode_batch, encode_answers, encode_outcome, span,
 };
+use crate::isolation::run_limit;
 use crate::isolation::socket::{EngineFrame, EngineSocket};
 use crate::python::message::{MessageError, Span};
 use crate::python::region::{ReleasedSlots, RequestRegion, ResponseRegion, TensorPolicy, take_tensor};
@@ -40,8 +41,8 @@ pub fn serve(
     let order = order.map_err(io::Error::other)?;
     let model = load(&order, files.next());
     let version = order.directory.file_name().and_then(|name| name.to_str()?.parse().ok());
-    let (response_max, model_name) = (order.run_memory_max, order.model);
-    let mut worker = EngineWorker { socket, clock, requests, responses, response_max, model_name, version };
+    let (run_memory_max, model_name) = (order.run_memory_max, order.model);
+    let mut worker = EngineWorker { socket, clock, requests, responses, run_memory_max, model_name, version };
     worker.reply_outcome(model.as_ref().map(drop))?;
     let Ok(model) = model else { return Ok(()) };
     let mut next = worker.socket.receive(None)?.0;
@@ -60,8 +61,8 @@ struct EngineWorker {
     requests: Arc<ResponseRegion>,
     /// The region that the server reads.
     responses: RequestRegion,
-    /// The maximum bytes of the responses to a batch.
-    response_max: u64,
+    /// The maximum bytes of a run, and of the responses to a batch.
+    run_memory_max: u64,
     /// Of its model, for the line of a crash.
     model_name: String,
     /// Of its model, where its directory says it.
@@ -71,9 +72,11 @@ struct EngineWorker {
 impl EngineWorker {
     /// Makes an instance and runs batches, until another kind of order comes.
     fn run_instance(&mut self, model: &dyn LoadedModel, threads: &Threads) -> io::Result<EngineFrame> {
+        run_limit::lift();
         let made = model.new_instance(threads);
         self.reply_outcome(made.as_ref().map(drop))?;
         let Ok(mut instance) = made else { return Ok(self.socket.receive(None)?.0) };
+        run_limit::set(self.run_memory_max);
         loop {
             match self.socket.receive(None)? {
                 (EngineFrame::Run(size), _) => self.run_batch(&mut *instance, size)?,
@@ -102,9 +105,14 @@ impl EngineWorker {
         if answers.len() != count {
             return Err(io::Error::other("a request was not answered once"));
         }
+        for outputs in answers.iter_mut().map(|answer| &mut answer.outputs) {
+            if let Err(error) = outputs {
+                *error = run_limit::explain(error.clone(), &self.model_name, self.run_memory_max);
+            }
+        }
         let mut message = encode_answers(&answers, began).map_err(io::Error::other)?;
-        if message.size() > self.response_max {
-            let error = too_large("outputs", message.size(), self.response_max);
+        if message.size() > self.run_memory_max {
+            let error = too_large("outputs", message.size(), self.run_memory_max);
             for answer in answers.iter_mut().filter(|answer| answer.outputs.is_ok()) {
                 answer.outputs = Err(error.clone());
             }

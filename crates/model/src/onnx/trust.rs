@@ -1,6 +1,9 @@
 //! Which operators of a graph trust what a request brings, so that an engine of foreign code may crash or never end: by the
 //! values of integers (`TRUSTING`), or by an axis without elements (`DOUBTFUL`). Called when a model is loaded; bounded
-//! by the graph. Both tables are what hostile requests found (`.ci/run hostile-requests`).
+//! by the graph. Both tables are what hostile requests found (`.ci/run hostile-requests`). An operator whose output is as large
+//! as a request says (`work::sizing_inputs`) fills the memory of the server, and counts as trusting too.
+
+mod openvino_ir;
 
 use std::collections::BTreeSet;
 
@@ -64,6 +67,7 @@ const ML: &str = "ai.onnx.ml";
 const MS: &str = "com.microsoft";
 const NCHWC: &str = "com.microsoft.nchwc";
 
+const HUGE_SIZE: &str = "a huge size fills the memory";
 const NOTHING_LEFT: &str = "a size that its kernel leaves nothing of raises SIGFPE";
 const INDEX_OUTSIDE: &str = "an index outside reads other memory or raises SIGSEGV";
 const LENGTH_OUTSIDE: &str = "a length outside writes to other memory or raises SIGSEGV";
@@ -73,7 +77,7 @@ const PADDING: &str = "a padding beyond the axis reads other memory or raises SI
 const DIVISOR: &str = "zero, and the lowest integer by -1, raise SIGFPE";
 
 /// Operators that trust values or sizes of a request. Of ONNX Runtime, some in 1.23 alone: newer ones refuse the request.
-const TRUSTING: [Trusting; 59] = [
+const TRUSTING: [Trusting; 58] = [
     ort("", "AffineGrid", Trusted::Integers(&[1]), "a large size raises SIGSEGV"),
     ort("", "Attention", Trusted::Asked, "keys and values of different sizes are read beyond their end"),
     ort("", "AveragePool", Trusted::Asked, NOTHING_LEFT),
@@ -88,7 +92,6 @@ const TRUSTING: [Trusting; 59] = [
     ort("", "MaxPool", Trusted::Asked, NOTHING_LEFT),
     ort("", "MaxUnpool", Trusted::Integers(&[1]), "an index outside writes to other memory"),
     ort("", "Mod", Trusted::Asked, DIVISOR),
-    ort("", "OneHot", Trusted::Integers(&[1]), "a huge depth fills the memory"),
     ort("", "Pad", Trusted::Integers(&[1, 3]), PADDING),
     ort("", "QLinearConv", Trusted::Values(&[3, 4, 5, 8]), "a scale or bias of another size is read beyond its end"),
     ort("", "QLinearMatMul", Trusted::Values(&[3]), NO_PRODUCT),
@@ -193,35 +196,9 @@ impl GraphTrust {
         trust
     }
 
-    /// Of a model of OpenVINO's own form, the text of its `.xml`: looks for the trusting layers whose second input is no
-    /// constant.
+    /// Of a model of OpenVINO's own form, the text of its `.xml`.
     pub fn of_openvino(text: &str) -> Self {
-        let attribute = |tag: &str, name: &str| -> Option<String> {
-            let rest = tag.split_once(&format!(" {name}=\""))?.1;
-            rest.split_once('"').map(|(value, _)| value.to_owned())
-        };
-        let tags = |kind: &'static str| text.split('<').filter(move |tag| tag.starts_with(kind));
-        let layers: Vec<_> =
-            tags("layer ").filter_map(|tag| Some((attribute(tag, "id")?, attribute(tag, "type")?))).collect();
-        let kind = |id: &str| layers.iter().find(|(have, _)| have == id).map_or("", |(_, kind)| kind.as_str());
-        let trusting = tags("edge ").find_map(|tag| {
-            let (from, to) = (attribute(tag, "from-layer")?, attribute(tag, "to-layer")?);
-            let is_second = attribute(tag, "to-port")? == "1";
-            let is_of = |row: &&Trusting| {
-                let is_same = match row.operator {
-                    "Resize" => kind(&to) == "Interpolate",
-                    "Scatter" => false,
-                    // `ScatterElementsUpdate`, in versions that have a number in the type too.
-                    // Its second input is a state, not the weights.
-                    "GRU" | "LSTM" | "RNN" => false,
-                    operator => kind(&to).starts_with(operator),
-                };
-                row.engine == GraphEngine::Openvino && is_same
-            };
-            let found =
-                TRUSTING.iter().find(is_of).filter(|_| is_second && !matches!(kind(&from), "Const" | "ShapeOf"));
-            found.map(|row| (row.operator.to_owned(), row.reason))
-        });
+        let trusting = openvino_ir::first_trusting(text);
         Self { trusting, is_doubtful: false, has_sizes: true }
     }
 
@@ -241,8 +218,10 @@ impl GraphTrust {
                 let is_same = row.operator == node.operator && is_of_domain;
                 row.engine == around.engine && is_same && row.trusts(node, (graph, around), origins)
             };
-            if let (None, Some(row)) = (&self.trusting, TRUSTING.iter().find(trusts)) {
-                self.trusting = Some((row.operator.to_owned(), row.reason));
+            if self.trusting.is_none() {
+                let row = TRUSTING.iter().find(trusts).map(|row| row.reason);
+                let reason = row.or_else(|| has_any_size(node, origins).then_some(HUGE_SIZE));
+                self.trusting = reason.map(|reason| (node.operator.clone(), reason));
             }
             let inputs: Vec<_> = node.inputs.iter().map(String::as_str).collect();
             let (values, integers) = (origins.any(&inputs), origins.any_integer(&inputs));
@@ -441,6 +420,14 @@ fn domain(node: &OnnxNode) -> &str {
     if node.domain == "ai.onnx" { "" } else { &node.domain }
 }
 
+/// Returns true if a request may set the size of what an operator makes to any value.
+fn has_any_size(node: &OnnxNode, origins: &Origins<'_>) -> bool {
+    // These also take floats: the ends of a range, and scales.
+    let takes_floats = matches!(node.operator.as_str(), "Range" | "Resize" | "Upsample");
+    let names = if takes_floats { &origins.values } else { &origins.integers };
+    sizing_inputs(node).any(|name| names.contains(name))
+}
+
 /// Returns true if integers of any value reach an input that is a size, an axis, an index that is computed with, or a
 /// divisor.
 fn reads_sizes(node: &OnnxNode, origins: &Origins<'_>) -> bool {
@@ -551,6 +538,18 @@ mod tests {
         check("Shape x -> s; Loop s x x -> y", "");
         check("OneHot two n x -> y", "OneHot");
         check("OneHot n two x -> y", "");
+        check("ConstantOfShape n -> y", "ConstantOfShape");
+        check("Shape x -> s; ConstantOfShape s -> y", "");
+        check("NonZero x -> z; Shape z -> s; Range two s two -> y", "");
+        check("ReduceMax n -> m; Range two m two -> y", "Range");
+        check("Range x two two -> y", "Range");
+        check("ArgMax n -> a; Tile x a -> y", "");
+        check("Tile x m -> y", "Tile");
+        check("Expand x n -> y", "Expand");
+        check("Floor x -> f; Cast f -> i; Expand x i -> y", "Expand");
+        check("Resize x two x -> y", "Resize");
+        check("Resize x two two two -> y", "");
+        check("com.microsoft:BeamSearch t n two two two -> y", "BeamSearch");
         check("MaxUnpool x t -> y", "MaxUnpool");
         check("RotaryEmbedding x x x t -> y", "RotaryEmbedding");
         check("Attention x x x -> y", "Attention");
@@ -567,6 +566,8 @@ mod tests {
         check("LSTM x two two -> y", "");
         check("Pad x two x n -> y", "Pad");
         check("Resize x two two n -> y", "Resize");
+        check("Range n two two -> y", "Range");
+        check("ConstantOfShape two -> y", "");
         check("Scatter x n x -> y", "Scatter");
         check("DFT x n -> y", "DFT");
         check("com.microsoft:GatherND x n -> y", "GatherND");
@@ -661,24 +662,5 @@ mod tests {
             trust(GraphEngine::Onnxruntime, onnx).trusting.map(|(operator, _)| operator),
             Some("Div".to_owned())
         );
-    }
-
-    #[test]
-    fn layers_of_openvinos_own_form_are_found_by_the_edge_of_their_second_input() {
-        let file = |kind: &str| {
-            format!(
-                "<net><layers><layer id=\"0\" name=\"x\" type=\"Parameter\"/><layer id=\"1\" type=\"{kind}\"/>\
-                 <layer id=\"2\" name=\"t\" type=\"TopK\"/></layers><edges>\
-                 <edge from-layer=\"0\" from-port=\"0\" to-layer=\"2\" to-port=\"0\"/>\
-                 <edge from-layer=\"1\" from-port=\"0\" to-layer=\"2\" to-port=\"1\"/></edges></net>"
-            )
-        };
-        assert!(GraphTrust::of_openvino(&file("Parameter")).trusting.is_some());
-        let resized = file("Parameter").replace("TopK", "Interpolate");
-        assert_eq!(GraphTrust::of_openvino(&resized).trusting.map(|(operator, _)| operator), Some("Resize".to_owned()));
-        assert_eq!(GraphTrust::of_openvino(&file("Const")).trusting, None);
-        let with_state = file("Parameter").replace("TopK", "LSTMSequence");
-        assert_eq!(GraphTrust::of_openvino(&with_state).trusting, None, "its second input is a state");
-        assert_eq!(GraphTrust::of_openvino("").trusting, None);
     }
 }

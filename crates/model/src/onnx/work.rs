@@ -51,6 +51,8 @@ pub fn sizing_inputs(node: &OnnxNode) -> impl Iterator<Item = &str> {
         "BlackmanWindow" | "ConstantOfShape" | "HammingWindow" | "HannWindow" => &[0],
         "AffineGrid" | "CenterCropPad" | "Col2Im" | "DFT" | "Expand" | "OneHot" | "Pad" | "Tile" | "Upsample" => &[1],
         "MaxUnpool" => &[2],
+        // The generators of ONNX Runtime's own domain: the length, beams and sequences.
+        "BeamSearch" | "GreedySearch" | "Sampling" | "WhisperBeamSearch" => &[1, 3, 4],
         "MelWeightMatrix" => &[0, 1],
         "Range" => &[0, 1, 2],
         "Resize" => &[1, 2, 3],
