@@ -54,20 +54,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Shards and workers.
     (
         "queue",
-        &[
-            "backend",
-            "crash",
-            "error",
-            "limits",
-            "metrics",
-            "model",
-            "policy",
-            "runtime",
-            "scheduler",
-            "tensor",
-            "time",
-            "trace",
-        ],
+        &["backend", "crash", "error", "limits", "metrics", "model", "policy", "scheduler", "tensor", "time", "trace"],
     ),
     // One pinned core.
     (
@@ -163,6 +150,7 @@ const STORE_FILES: &[&str] = &[
 /// The files outside `control` that read a model's file, or ask for its size, or run it: Python models need an
 /// interpreter, which is searched or unpacked, and processes, which are in `/proc`.
 const FILE_READERS: &[&str] = &[
+    "crates/backend/src/isolation/run_limit.rs",
     "crates/backend/src/onnxruntime/mod.rs",
     "crates/backend/src/onnxruntime/weights.rs",
     "crates/backend/src/openvino/mod.rs",
@@ -276,7 +264,9 @@ const OWNED_OTHERWISE: &[(&str, &str)] = &[
     ("crates/connection/src/http2/stream.rs", "a count that only tests have"),
     ("src/control/serving/threads.rs", "a signal that one thread sends once: it is moved there, never shared"),
     ("src/log/thread.rs", "the last lines: the log's thread may wait for who copies them, and shards only try it"),
-    ("src/queue/sync/checked.rs", "the fault that a run of the model check plants"),
+    ("crates/queue/src/deferred_wakes.rs", "the queues that one shard wakes at the end of its turn"),
+    ("crates/queue/src/request_slots.rs", "the requests of one shard"),
+    ("crates/queue/src/sync/checked.rs", "the fault that a run of the model check plants"),
     ("crates/backend/src/lib.rs", "whom a thread has answered within a batch, to wake each once"),
     ("crates/backend/src/gpu/cuda.rs", "which context is current is a thread's own"),
 ];

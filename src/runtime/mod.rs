@@ -9,4 +9,3 @@ pub mod ring;
 #[cfg(test)]
 pub mod simulation;
 pub mod socket;
-pub mod wake_file;

@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(module("crates/wire/src/json/mod.rs"), "wire::json");
         assert_eq!(module("crates/wire/src/lib.rs"), "wire");
         assert_eq!(module("crates/base/src/time.rs"), "time");
-        assert_eq!((module("crates/base/src/lib.rs"), module("src/queue/mod.rs")), (String::new(), "queue".to_owned()));
+        assert_eq!((module("crates/base/src/lib.rs"), module("src/shard/mod.rs")), (String::new(), "shard".to_owned()));
         let text =
             rooted("use crate::json;\nuse base::{error, limits};\nlet a = database::b(base::time::c);\n", "wire");
         assert_eq!(text, "use crate::wire::json;\nuse crate::{error, limits};\nlet a = database::b(crate::time::c);\n");

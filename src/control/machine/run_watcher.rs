@@ -55,7 +55,12 @@ impl RunWatcher {
         });
         let limit = own.transpose()?.unwrap_or(settings.run_timeout);
         let watches = || Arc::clone(&self.watches);
-        Ok((!limit.is_zero()).then(|| RunLimit { limit, watches: watches(), warn: |text| log::warning(text) }))
+        Ok((!limit.is_zero()).then(|| RunLimit {
+            limit,
+            watches: watches(),
+            clock: clock::now,
+            warn: |text| log::warning(text),
+        }))
     }
 }
 

@@ -18,8 +18,7 @@ use crate::error::Error;
 use crate::log;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::served_model::{Placement, ServedModel};
-use crate::queue::worker;
-use crate::queue::worker::panic_text;
+use crate::queue::worker::{self, WorkerPlace, panic_text};
 use crate::runtime::clock;
 use crate::runtime::executor::pin;
 use crate::shard::thread::{self, ShardParts};
@@ -193,11 +192,14 @@ fn start_worker(
             match new_instance(&served, &placement, threads) {
                 Ok(instance) => {
                     started.send(Ok(()));
-                    if let Err(panic) =
-                        worker::run(&served, &model_queue, placement.parking, instance, threads, |text| {
-                            log::warning(text)
-                        })
-                    {
+                    let place = WorkerPlace {
+                        served: Arc::clone(&served),
+                        model_queue,
+                        parking: placement.parking,
+                        clock: clock::now,
+                        warn: |text| log::warning(text),
+                    };
+                    if let Err(panic) = worker::run(&place, instance, threads) {
                         log::error(&format!("worker '{name}' panicked, and its instance is lost: {panic}"));
                     }
                 }

@@ -22,6 +22,7 @@ use crate::model::repository::ModelDirectory;
 use crate::model::repository::changes::{ModelAction, actions};
 use crate::model::repository::index::{LoadProgress, LoadStage, ModelOverview, RepositoryOverview, StartProgress};
 use crate::queue::rate_limiter::RateLimiter;
+use crate::queue::worker::panic_text;
 use crate::runtime::clock;
 use crate::settings::{Compat, ControlMode, Settings};
 use crate::time::Instant;
@@ -342,9 +343,8 @@ fn run(task: LoadTask, loader: &ModelLoader, repositories: &Repositories, member
         )
     };
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(load));
-    let outcome = outcome.unwrap_or_else(|panic| {
-        Err(Error::internal(format!("its load panicked: {}", crate::queue::worker::panic_text(&*panic))).into())
-    });
+    let outcome = outcome
+        .unwrap_or_else(|panic| Err(Error::internal(format!("its load panicked: {}", panic_text(&*panic))).into()));
     FinishedTask { outcome, took: clock::now().since(began), task }
 }
 

@@ -355,7 +355,7 @@ fn a_task_is_woken_by_other_threads_whether_the_ring_sleeps_or_not() {
     for ring in [Spin::Off, Spin::Fixed(Duration::from_micros(50)), Spin::Auto].into_iter().flat_map(rings) {
         ring.run(async {
             const ROUNDS: usize = 20_000;
-            let completions = Arc::new(crate::queue::completions::Completions::new());
+            let completions = Arc::new(queue::completions::Completions::new());
             let (asked, answered) = (Arc::new(SegQueue::new()), Arc::new(SegQueue::new()));
             let worker = {
                 let (completions, asked, answered) =

@@ -29,6 +29,7 @@ use crate::model::{ModelSpec, TensorSpec};
 use crate::protocol::check::{self, NamedTensor};
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan, SequenceParameters};
 use crate::queue::model_queue::ModelQueue;
+use crate::queue::request_slots::{PartSink, RequestSlots};
 use crate::queue::semaphore::Semaphore;
 use crate::queue::served_model::Placement;
 use crate::runtime::clock;
@@ -39,7 +40,6 @@ use crate::shard::models::ensemble_steps::BoundSteps;
 use crate::shard::models::ensemble_steps::EnsembleSteps;
 use crate::shard::models::model_table::LocalModel;
 use crate::shard::requests::infer::{Arrival, InferOutcome, ModelMetrics};
-use crate::shard::requests::request_slots::{PartSink, RequestSlots};
 use crate::tensor::{Datatype, Shape, Tensor};
 use crate::time::Stamps;
 

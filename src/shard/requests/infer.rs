@@ -26,10 +26,13 @@ use crate::queue::completions::Completions;
 use crate::queue::given_up::watch_inline;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
-use crate::queue::queued_request::{QueueRefusal, QueuedRequest, timeout_expired};
+use crate::queue::queued_request::{QueueRefusal, QueuedRequest, RequestSize, timeout_expired};
+use crate::queue::request_slots::{PartSink, PendingAnswer};
 use crate::queue::served_model::{RunOutcome, run_guarded};
 use crate::runtime::clock;
 use crate::runtime::executor;
+#[cfg(test)]
+use crate::runtime::simulation::{SimulatedFault, is_planted};
 use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
 use crate::shard::deadline::unless_late;
@@ -38,7 +41,6 @@ use crate::shard::models::response_cache::EnsembleParts;
 use crate::shard::models::shared_cache::{CacheLookup, MissedKey};
 use crate::shard::requests::call_chain::check_free;
 use crate::shard::requests::request_details::{id_only, in_sequence, on_device_too, take_details};
-use crate::shard::requests::request_slots::{PartSink, PendingAnswer};
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 use crate::trace::ActiveTrace;
@@ -349,7 +351,7 @@ impl Shard {
         }
         let is_stopped = model_queue.is_stopped();
         let queue = Rc::clone(model_queue);
-        let mut pending = self.requests.slots.pending(ticket, move || queue.leave(room)).with_sink(sink);
+        let mut pending = self.requests.slots.pending(ticket, move || leave(&queue, room)).with_sink(sink);
         // The version may be unloaded while this request is submitted, and its workers may end before they see the
         // entry. The fence in `submit` lies between the entry and this check: either the workers see the entry, or this
         // task sees that the queue was stopped, and withdraws.
@@ -552,12 +554,21 @@ fn shape_key(spec: &ModelSpec, inputs: &[Tensor]) -> ShapeKey {
     given.chain(values).chain(sizes).collect()
 }
 
+/// A request left the queue of its model, because it was withdrawn.
+fn leave(queue: &ModelQueue, room: RequestSize) {
+    #[cfg(test)]
+    if is_planted(SimulatedFault::PlaceKept) {
+        return;
+    }
+    queue.leave(room);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::request_slots::RequestSlots;
     use crate::runtime::executor::{IoPath, Runtime};
     use crate::runtime::ring::spin::Spin;
-    use crate::shard::requests::request_slots::RequestSlots;
 
     const TIMEOUT: Duration = Duration::from_millis(5);
 

@@ -4,7 +4,6 @@
 pub mod access;
 mod call_chain;
 pub mod compression;
-pub mod deferred_wakes;
 pub mod ensemble;
 pub mod generate;
 pub mod grpc;
@@ -17,7 +16,6 @@ pub mod offload;
 mod refusal_run;
 pub mod reply_stream;
 mod request_details;
-pub mod request_slots;
 pub mod response_counter;
 pub mod rest;
 pub mod shard_requests;

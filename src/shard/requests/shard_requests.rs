@@ -7,12 +7,12 @@ use crate::backend::Ticket;
 use crate::error::Error;
 use crate::limits::IN_FLIGHT_MAX;
 use crate::queue::completions::Completions;
+use crate::queue::deferred_wakes::DeferredWakes;
+use crate::queue::request_slots::RequestSlots;
 use crate::shard::ServerContext;
 use crate::shard::requests::access::AccessSampler;
 use crate::shard::requests::compression::CompressionShare;
-use crate::shard::requests::deferred_wakes::DeferredWakes;
 use crate::shard::requests::keys::ShardKeys;
-use crate::shard::requests::request_slots::RequestSlots;
 
 /// The requests of one shard.
 pub struct ShardRequests {

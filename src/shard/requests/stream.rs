@@ -28,6 +28,7 @@ use crate::protocol::policy::{self, ForwardedFields};
 use crate::protocol::route::version_of;
 use crate::protocol::shared_memory::Regions;
 use crate::queue::model_queue::ModelQueue;
+use crate::queue::request_slots::PartSink;
 use crate::runtime::clock;
 use crate::shard::Shard;
 use crate::shard::models::model_table::LocalModel;
@@ -39,7 +40,6 @@ use crate::shard::requests::infer_pipeline::{self, PipelineHooks, PipelineInput,
 use crate::shard::requests::keys::{AdmittedRequest, StreamClient};
 use crate::shard::requests::offload::{DecodedAhead, decode_typed_ahead, large_typed};
 use crate::shard::requests::refusal_run::RefusalRun;
-use crate::shard::requests::request_slots::PartSink;
 use crate::shard::requests::response_counter::{CountedResponse, DecoupledRequest};
 use crate::shard::services::shared_memory;
 use crate::time::Instant;

@@ -17,7 +17,7 @@ use crate::policy::ConnectionTimeouts;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::model_queue::{ModelQueue, NextWork, WorkPoll};
 use crate::queue::served_model::{Placement, ServedModel};
-use crate::queue::worker::{Worker, WorkerStep};
+use crate::queue::worker::{Worker, WorkerPlace, WorkerStep};
 use crate::runtime::clock;
 use crate::runtime::executor::{self, Task};
 use crate::runtime::simulation::{self, SimulatedFault, is_planted, note};
@@ -314,7 +314,14 @@ async fn work(
         }
     };
     let warn = |text: &str| note(|| format!("log: {text}"));
-    let worker = Worker::new((&served, &model_queue, parking), instance, &threads, warn);
+    let place = WorkerPlace {
+        served: Arc::clone(&served),
+        model_queue: Arc::clone(&model_queue),
+        parking,
+        clock: clock::now,
+        warn,
+    };
+    let worker = Worker::new(place, instance, &threads);
     let worker = Rc::new(std::cell::RefCell::new(worker));
     let mut turns = 0;
     loop {

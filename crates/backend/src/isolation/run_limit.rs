@@ -7,7 +7,7 @@ use std::fs;
 use base::error::{Code, Error};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What a process takes during runs beside their tensors: the stacks of threads that start late, caches of allocators.
+/// Memory of a process during runs beside their tensors: the stacks of threads that start late, caches of allocators.
 const BESIDE_RUNS: u64 = 256 * 1024 * 1024;
 
 /// Texts of engines whose allocator failed. In lower case.

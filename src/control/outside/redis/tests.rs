@@ -198,7 +198,7 @@ fn a_redis_that_falls_silent_answers_no_lookup_and_is_connected_to_again() {
     // On a busy machine the thread may reach a lookup after its time is over, and makes no
     // connection for it.
     while connects() < 2 {
-        assert_eq!(asked(&link, 1), Err(<LookupLease as crate::queue::one_shot::Lease>::closed()));
+        assert_eq!(asked(&link, 1), Err(<LookupLease as queue::one_shot::Lease>::closed()));
         assert!(clock::now().since(began) < Duration::from_secs(20), "{} connections", connects());
     }
     assert!(clock::now().since(began) >= REDIS_PAUSE_MIN, "with a pause before the second");
@@ -219,7 +219,7 @@ fn a_value_larger_than_the_bound_is_neither_stored_nor_read() {
         answering(stream, &[b"+PONG\r\n", large.as_bytes()]);
     });
     let link = thread(&settings);
-    assert_eq!(asked(&link, 1), Err(<LookupLease as crate::queue::one_shot::Lease>::closed()));
+    assert_eq!(asked(&link, 1), Err(<LookupLease as queue::one_shot::Lease>::closed()));
     link.end();
 }
 

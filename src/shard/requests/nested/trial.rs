@@ -16,7 +16,8 @@ use crate::model::repository::index::RepositoryOverview;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::{Placement, ServedModel};
-use crate::queue::worker;
+use crate::queue::worker::{self, WorkerPlace};
+use crate::runtime::clock;
 use crate::runtime::executor::IoPath;
 use crate::scheduler::{Policy, QueueBounds};
 use crate::shard::ListeningSockets;
@@ -206,9 +207,11 @@ fn start_model(model: TrialModel) -> (Arc<ServedModel>, Vec<Option<QueueProducer
         let served = Arc::clone(&served);
         std::thread::spawn(move || {
             let Placement::Worker(model_queue) = &served.placement else { return };
+            let (clock, model_queue) = (clock::now, Arc::clone(model_queue));
+            let place = WorkerPlace { served: Arc::clone(&served), model_queue, parking, clock, warn: |_| {} };
             threads::enter(1, |threads| {
                 let instance = served.loaded.new_instance(threads).unwrap();
-                worker::run(&served, model_queue, parking, instance, threads, |_| {}).unwrap();
+                worker::run(&place, instance, threads).unwrap();
             });
         })
     });
@@ -296,9 +299,9 @@ pub fn order(
 
 /// Waits until a condition holds.
 pub fn until(condition: impl Fn() -> bool) {
-    let began = crate::runtime::clock::now();
+    let began = clock::now();
     while !condition() {
-        assert!(crate::runtime::clock::now().since(began) < PATIENCE, "it never holds");
+        assert!(clock::now().since(began) < PATIENCE, "it never holds");
         std::thread::yield_now();
     }
 }

@@ -23,7 +23,7 @@ const INDEX_OUTSIDE: &str = "an index far outside raises SIGSEGV";
 const LENGTH_0: &str = "a length of 0 raises SIGFPE";
 const NO_ROWS: &str = "with weights of a request, a batch of size 0 raises SIGFPE";
 
-/// What `super::TRUSTING` says of OpenVINO's operators, by the names and ports of its own form, and all layers that make as
+/// The rows of `super::TRUSTING` for OpenVINO, by the names and ports of its own form, and all layers that make as
 /// much as an input says.
 const TRUSTING_LAYERS: [TrustingLayer; 26] = [
     layer("AdaptiveAvgPool", &["1"], HUGE_SIZE),

@@ -1,0 +1,271 @@
+//! The shards' link to a response cache that servers share. Each connection to it has a thread, and
+//! a lane: a bounded queue in bytes and number. A shard pushes into no closed lane, and a full one
+//! refuses at once, so that a cache that is gone, slow or silent costs a request its lookup's time
+//! limit at most. No lock, and no wait here: the shard awaits the reply with a timer beside it.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+use std::time::Duration;
+
+use crossbeam_queue::ArrayQueue;
+
+use crate::one_shot::{Lease, OneShotSender};
+use base::error::Error;
+use base::limits::{CACHE_JOBS_MAX, CACHE_JOBS_SIZE_MAX};
+use base::metrics::RedisCells;
+use base::tensor::Tensor;
+use base::time::Instant;
+use model::ModelSpec;
+use model::parameters::Parameters;
+
+/// The key of an answer in the cache.
+pub type AnswerKey = [u8; 32];
+
+/// The lanes to one cache.
+pub struct CacheLink {
+    lanes: Box<[Arc<CacheLane>]>,
+    /// The most time that a request waits for the cache.
+    pub lookup_timeout: Duration,
+    /// The time that a lookup may wait for its turn on a connection.
+    pub wait_timeout: Duration,
+}
+
+/// The lane to one connection: any number of shards, and one thread that reads.
+pub struct CacheLane {
+    jobs: ArrayQueue<CacheJob>,
+    /// The bytes of the jobs that wait.
+    size: AtomicUsize,
+    /// True if there is a connection.
+    is_open: AtomicBool,
+    is_ending: AtomicBool,
+    reader: OnceLock<Thread>,
+    /// The thread's counters.
+    pub cells: RedisCells,
+}
+
+/// A job of the cache for a shard.
+pub enum CacheJob {
+    /// Looks for an answer; no longer after an instant.
+    Look(CacheQuestion, Instant, LookupReply),
+    /// Stores an answer.
+    Store(AnswerKey, Vec<Tensor>),
+}
+
+/// The parts of a request on which its answer depends.
+pub struct CacheQuestion {
+    /// The model version that answers, then those that an ensemble reaches.
+    pub models: Vec<Arc<ModelSpec>>,
+    /// The inputs.
+    pub inputs: Vec<Tensor>,
+    /// The client's parameters.
+    pub parameters: Parameters,
+    /// The indices of the outputs that an ensemble is asked for; empty for other models.
+    pub outputs: Vec<usize>,
+}
+
+/// The result of a lookup.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CacheFinding {
+    /// The outputs.
+    Found(Vec<Tensor>),
+    /// It had no turn in time.
+    Late,
+    /// Nothing is stored under this key, or something that is not an answer.
+    Missing(AnswerKey),
+    /// The cache could not be asked.
+    Unknown,
+}
+
+/// The reason that a job was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneRefusal {
+    /// There is no connection.
+    Closed,
+    /// Too many jobs, or bytes, wait.
+    Full,
+}
+
+/// Answers a lookup.
+pub type LookupReply = OneShotSender<CacheFinding, LookupLease>;
+
+/// A lookup's place: the lane's queue bounds them.
+pub struct LookupLease;
+
+impl Lease for LookupLease {
+    fn closed() -> Error {
+        Error::unavailable("the connection to the cache is lost")
+    }
+}
+
+impl CacheLink {
+    /// Creates `lanes` lanes, closed.
+    pub fn new(lanes: usize, lookup_timeout: Duration, wait_timeout: Duration) -> Self {
+        Self { lanes: (0..lanes.max(1)).map(|_| Arc::default()).collect(), lookup_timeout, wait_timeout }
+    }
+
+    /// Returns the lanes.
+    pub fn lanes(&self) -> &[Arc<CacheLane>] {
+        &self.lanes
+    }
+
+    /// Hands a job to the first lane with a connection, from the one at an index on.
+    ///
+    /// # Errors
+    /// If there is no connection, or that lane is full.
+    pub fn push(&self, from: usize, job: CacheJob) -> Result<(), LaneRefusal> {
+        let count = self.lanes.len();
+        let from = from.checked_rem(count).unwrap_or(0);
+        let mut lanes = self.lanes.iter().cycle().skip(from).take(count);
+        let lane = lanes.find(|lane| lane.is_open.load(Ordering::Acquire)).ok_or(LaneRefusal::Closed)?;
+        lane.push(job)
+    }
+
+    /// Ends the threads: no further jobs come.
+    pub fn end(&self) {
+        for lane in &self.lanes {
+            lane.is_ending.store(true, Ordering::Release);
+            lane.wake();
+        }
+    }
+}
+
+impl Default for CacheLane {
+    fn default() -> Self {
+        Self {
+            jobs: ArrayQueue::new(CACHE_JOBS_MAX),
+            size: AtomicUsize::new(0),
+            is_open: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
+            reader: OnceLock::new(),
+            cells: RedisCells::default(),
+        }
+    }
+}
+
+impl CacheLane {
+    fn push(&self, job: CacheJob) -> Result<(), LaneRefusal> {
+        let size = job.size();
+        let before = self.size.fetch_add(size, Ordering::Relaxed);
+        let fits = before.saturating_add(size) <= CACHE_JOBS_SIZE_MAX;
+        if !fits || self.jobs.push(job).is_err() {
+            self.size.fetch_sub(size, Ordering::Relaxed);
+            return Err(LaneRefusal::Full);
+        }
+        self.wake();
+        Ok(())
+    }
+
+    /// Takes the next job.
+    pub fn pop(&self) -> Option<CacheJob> {
+        let job = self.jobs.pop()?;
+        self.size.fetch_sub(job.size(), Ordering::Relaxed);
+        Some(job)
+    }
+
+    /// Makes the calling thread the one that reads; a job unparks it from now on.
+    pub fn set_reader(&self) {
+        self.reader.get_or_init(std::thread::current);
+    }
+
+    fn wake(&self) {
+        if let Some(reader) = self.reader.get() {
+            reader.unpark();
+        }
+    }
+
+    /// Sets whether there is a connection. Jobs that wait for a lost one are dropped, which answers
+    /// them.
+    pub fn set_open(&self, is_open: bool) {
+        self.is_open.store(is_open, Ordering::Release);
+        self.cells.connections.set(is_open.into());
+        if !is_open {
+            // A job that comes beside this waits until its request gives up, or the thread takes it.
+            while self.pop().is_some() {}
+        }
+    }
+
+    /// Returns true if no further jobs come.
+    pub fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Acquire)
+    }
+}
+
+impl CacheJob {
+    /// Returns the bytes that it keeps in memory.
+    fn size(&self) -> usize {
+        let of = |tensors: &[Tensor], more: usize| {
+            tensors.iter().map(|tensor| tensor.contents.len()).fold(more, usize::saturating_add)
+        };
+        match self {
+            Self::Look(question, ..) => of(&question.inputs, question.parameters.size()),
+            Self::Store(_, outputs) => of(outputs, 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backend::trial::tensor;
+
+    fn store(size: usize) -> CacheJob {
+        CacheJob::Store([0; 32], vec![tensor(&[size as i64], &vec![0_u8; size])])
+    }
+
+    fn link(lanes: usize) -> CacheLink {
+        CacheLink::new(lanes, Duration::ZERO, Duration::ZERO)
+    }
+
+    #[test]
+    fn a_lane_takes_so_many_jobs_and_bytes_while_it_is_open() {
+        let link = link(1);
+        assert_eq!(link.push(0, store(1)), Err(LaneRefusal::Closed));
+        link.lanes()[0].set_open(true);
+        for _ in 0..CACHE_JOBS_MAX {
+            assert_eq!(link.push(0, store(1)), Ok(()));
+        }
+        assert_eq!(link.push(0, store(1)), Err(LaneRefusal::Full), "too many");
+        link.lanes()[0].set_open(false);
+        link.lanes()[0].set_open(true);
+        assert!(link.lanes()[0].pop().is_none(), "what waited is dropped with the connection");
+        assert_eq!(link.push(0, store(CACHE_JOBS_SIZE_MAX + 1)), Err(LaneRefusal::Full), "too large");
+        assert_eq!(link.push(0, store(CACHE_JOBS_SIZE_MAX)), Ok(()), "what was refused takes no room");
+        assert_eq!(link.push(0, store(1)), Err(LaneRefusal::Full));
+        assert!(link.lanes()[0].pop().is_some());
+        assert_eq!(link.push(0, store(1)), Ok(()));
+    }
+
+    #[test]
+    fn a_closed_lane_is_passed_over() {
+        let link = link(3);
+        link.lanes()[2].set_open(true);
+        for from in 0..4 {
+            assert_eq!(link.push(from, store(1)), Ok(()), "{from}");
+        }
+        let waiting = |lane: usize| std::iter::from_fn(|| link.lanes()[lane].pop()).count();
+        assert_eq!([waiting(0), waiting(1), waiting(2)], [0, 0, 4]);
+        link.lanes()[0].set_open(true);
+        for from in 0..4 {
+            assert_eq!(link.push(from, store(1)), Ok(()), "{from}");
+        }
+        // 0 and 3 begin at the first, 1 and 2 find the last.
+        assert_eq!([waiting(0), waiting(1), waiting(2)], [2, 0, 2]);
+    }
+
+    #[test]
+    fn a_lookup_whose_connection_is_lost_is_answered() {
+        let link = link(1);
+        link.lanes()[0].set_open(true);
+        let (reply, awaited) = crate::one_shot::one_shot(LookupLease);
+        let question = CacheQuestion {
+            models: Vec::new(),
+            inputs: Vec::new(),
+            parameters: Parameters::default(),
+            outputs: Vec::new(),
+        };
+        assert_eq!(link.push(0, CacheJob::Look(question, Instant::ZERO, reply)), Ok(()));
+        link.lanes()[0].set_open(false);
+        assert_eq!(futures_lite::future::block_on(awaited), Err(LookupLease::closed()));
+    }
+}
