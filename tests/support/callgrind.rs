@@ -76,7 +76,7 @@ impl Table {
     /// Its text.
     pub fn text(&self) -> String {
         let mut text = format!(
-            "# Instructions of our own code, and allocations, for one run of each piece of benches/cases/.\n\
+            "# Instructions of our own code, and allocations, for one run of each piece of crates/queue/benches/cases/.\n\
              # Written by: UPDATE_EXPECT=1 .ci/run instructions\n# With: {}\n",
             self.with
         );

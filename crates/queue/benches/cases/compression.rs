@@ -4,10 +4,10 @@
 use std::hint::black_box;
 
 use bytes::Bytes;
-use deuteron::limits::INFLATE_OUTPUT_SLICE;
-use deuteron::wire::compression::Coding;
-use deuteron::wire::compression::deflate::{DeflateLevel, Deflation};
-use deuteron::wire::compression::inflate::Inflation;
+use base::limits::INFLATE_OUTPUT_SLICE;
+use wire::compression::Coding;
+use wire::compression::deflate::{DeflateLevel, Deflation};
+use wire::compression::inflate::Inflation;
 
 use super::{Random, Work};
 

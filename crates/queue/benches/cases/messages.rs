@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 
 use bytes::Bytes;
-use deuteron::budget::ReceiveReservation;
-use deuteron::model::ModelSpec;
-use deuteron::model::config::{CompletionRules, ConfigDraft};
-use deuteron::protocol::classification::classify;
-use deuteron::protocol::grpc::{self, InferMessage};
-use deuteron::protocol::rest::{self, HeaderLength};
-use deuteron::tensor::{Datatype, Shape, Tensor};
+use base::budget::ReceiveReservation;
+use model::ModelSpec;
+use model::config::{CompletionRules, ConfigDraft};
+use protocol::classification::classify;
+use protocol::grpc::{self, InferMessage};
+use protocol::rest::{self, HeaderLength};
+use base::tensor::{Datatype, Shape, Tensor};
 
 use super::protobuf::Message;
 use super::{Random, Work, json};

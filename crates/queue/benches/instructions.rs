@@ -5,7 +5,7 @@
 //! `.ci/run instructions`. Another compiler makes other code, and code may choose by the processor's features: if they
 //! differ from those of the table, differences are reported and nothing fails.
 
-#[path = "../tests/support/callgrind.rs"]
+#[path = "../../../tests/support/callgrind.rs"]
 mod callgrind;
 mod cases;
 

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use deuteron::tensor::topk;
+use base::tensor::topk;
 
 use super::{Random, Work};
 

@@ -4,13 +4,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deuteron::backend::{Answer, AnswerPart, AnswerSink as _, OutputNeeds, Ticket, answering_myself};
-use deuteron::limits::IN_FLIGHT_MAX;
-use deuteron::queue::completions::Completions;
-use deuteron::queue::model_queue::ModelQueue;
-use deuteron::queue::queued_request::QueuedRequest;
-use deuteron::scheduler::{Claims, Entry, Policy, QueueBounds, Scheduler, ShapeKey};
-use deuteron::time::{Instant, Stamps};
+use backend::{Answer, AnswerPart, AnswerSink as _, OutputNeeds, Ticket, answering_myself};
+use base::limits::IN_FLIGHT_MAX;
+use queue::completions::Completions;
+use queue::model_queue::ModelQueue;
+use queue::queued_request::QueuedRequest;
+use scheduler::{Claims, Entry, Policy, QueueBounds, Scheduler, ShapeKey};
+use base::time::{Instant, Stamps};
 
 use super::Work;
 

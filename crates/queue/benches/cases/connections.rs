@@ -2,16 +2,16 @@
 
 use std::hint::black_box;
 
-use deuteron::connection::http2::{ConnectionEvent, Http2Connection, Http2Settings, MessageDelivery, NextMessage};
-use deuteron::limits::CLOSED_STREAMS_MAX;
-use deuteron::tensor::AlignedBuffer;
-use deuteron::time::Instant;
-use deuteron::wire::grpc::{Gatherer, PREFIX_SIZE, prefix};
-use deuteron::wire::hpack::decoder::Decoder;
-use deuteron::wire::hpack::encoder::{Encoder, Indexing};
-use deuteron::wire::http1::head;
-use deuteron::wire::http2::frame::{self, FrameHead, FrameKind};
-use deuteron::wire::http2::{StreamId, settings};
+use connection::http2::{ConnectionEvent, Http2Connection, Http2Settings, MessageDelivery, NextMessage};
+use base::limits::CLOSED_STREAMS_MAX;
+use base::tensor::AlignedBuffer;
+use base::time::Instant;
+use wire::grpc::{Gatherer, PREFIX_SIZE, prefix};
+use wire::hpack::decoder::Decoder;
+use wire::hpack::encoder::{Encoder, Indexing};
+use wire::http1::head;
+use wire::http2::frame::{self, FrameHead, FrameKind};
+use wire::http2::{StreamId, settings};
 
 use super::{Work, messages};
 

@@ -8,11 +8,11 @@
 
 mod compression;
 mod connections;
-#[path = "../../tests/support/escape.rs"]
+#[path = "../../../../tests/support/escape.rs"]
 mod escape;
 mod json;
 mod messages;
-#[path = "../../tests/support/protobuf.rs"]
+#[path = "../../../../tests/support/protobuf.rs"]
 #[allow(unused_imports, reason = "it has tests of its own")]
 mod protobuf;
 mod queues;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::hint::black_box;
 
-use deuteron::wire::json::{Document, Number, ValueKind, read_numbers, writer};
+use wire::json::{Document, Number, ValueKind, read_numbers, writer};
 
 use super::{Random, Work};
 
