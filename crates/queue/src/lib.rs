@@ -22,7 +22,7 @@ pub mod semaphore;
 pub mod served_model;
 pub mod sync;
 #[cfg(test)]
-mod testing;
+pub mod testing;
 pub mod trace_queue;
 pub mod wake_file;
 pub mod worker;

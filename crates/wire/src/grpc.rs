@@ -90,6 +90,7 @@ impl<B: BodyBuffer> Gatherer<B> {
     /// # Errors
     ///
     /// A [`GatherError`] if a prefix is invalid; the stream cannot be read on.
+    #[inline]
     pub fn handle_chunk(&mut self, chunk: &mut &[u8]) -> Result<Option<Bytes>, GatherError> {
         if let GatherState::Prefix = self.state {
             let Some(size) = self.take_prefix(chunk)? else { return Ok(None) };
@@ -104,6 +105,7 @@ impl<B: BodyBuffer> Gatherer<B> {
 
     /// Returns the size of the message in progress, and the number of its missing bytes, once its
     /// prefix is complete.
+    #[inline]
     pub const fn progress(&self) -> Option<(usize, usize)> {
         match &self.state {
             GatherState::Prefix => None,

@@ -75,11 +75,13 @@ impl AlignedBuffer {
     }
 
     /// The number of bytes.
+    #[inline]
     pub const fn len(&self) -> usize {
         self.size
     }
 
     /// Returns true if it has no bytes.
+    #[inline]
     pub const fn is_empty(&self) -> bool {
         self.size == 0
     }
@@ -97,6 +99,7 @@ impl AlignedBuffer {
     }
 
     /// Appends bytes. Whole lines are not zeroed before they are written: that would write a large body twice.
+    #[inline]
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         let from = self.size;
         let to_boundary = (TENSOR_ALIGNMENT - (self.lead + from) % TENSOR_ALIGNMENT) % TENSOR_ALIGNMENT;
@@ -123,6 +126,7 @@ impl AlignedBuffer {
     }
 
     /// Sets the length to `size`. New bytes are zero, or those from before the buffer was shrunk.
+    #[inline]
     pub fn resize(&mut self, size: usize) {
         let line_count = self.lead.saturating_add(size).div_ceil(TENSOR_ALIGNMENT);
         if line_count > self.lines.len() {

@@ -99,6 +99,7 @@ pub struct FrameHead {
 
 impl FrameHead {
     /// Decodes a head; `None` if it is not complete. The reserved bit is ignored (§4.1).
+    #[inline]
     pub fn decode(input: &[u8]) -> Option<Self> {
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *input.first_chunk::<HEAD_SIZE>()?;
         let size = u32::from_be_bytes([0, l0, l1, l2]);
@@ -107,6 +108,7 @@ impl FrameHead {
     }
 
     /// Returns true if a flag is set.
+    #[inline]
     pub const fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -116,6 +118,7 @@ impl FrameHead {
     /// # Errors
     ///
     /// A connection error for a wrong stream or size; a stream error for a PRIORITY frame of wrong size (§6.3).
+    #[inline]
     pub fn check(&self, size_max: usize) -> Result<(), PeerFault> {
         // A connection error for all types: §4.2 requires it for those that can change the state of the whole
         // connection, such as field blocks.
@@ -227,6 +230,7 @@ pub fn window_increment(payload: &[u8]) -> u32 {
 }
 
 /// Appends the head of a frame.
+#[inline]
 pub fn encode_head(size: usize, kind: FrameKind, flags: u8, stream: StreamId, out: &mut Vec<u8>) {
     debug_assert!(size <= 0xff_ffff, "a payload's size has three bytes");
     let [_, l0, l1, l2] = u32::try_from(size).unwrap_or(u32::MAX).to_be_bytes();

@@ -110,6 +110,7 @@ impl<'a> Document<'a> {
 
     /// Returns true if some array is [full](JsonValue::is_full).
     #[inline]
+    #[inline]
     pub fn has_full_array(&self) -> bool {
         !self.full_arrays.is_empty()
     }
@@ -121,6 +122,7 @@ impl<'a> Document<'a> {
     }
 
     /// Number of arrays kept as text.
+    #[inline]
     #[inline]
     pub fn raw_count(&self) -> usize {
         self.nodes.iter().filter(|node| matches!(node.kind, ValueKind::Raw(_))).count()
@@ -142,11 +144,13 @@ impl<'a> Document<'a> {
 impl<'d, 'a> JsonValue<'d, 'a> {
     /// Its kind.
     #[inline]
+    #[inline]
     pub fn kind(self) -> &'d ValueKind<'a> {
         self.node().map_or(&ValueKind::Null, |node| &node.kind)
     }
 
     /// The first member of an object with a name.
+    #[inline]
     #[inline]
     pub fn get(self, name: &str) -> Option<Self> {
         self.members().find(|(have, _)| *have == name).map(|(_, value)| value)
@@ -154,11 +158,13 @@ impl<'d, 'a> JsonValue<'d, 'a> {
 
     /// The first member of an object with a name; a member that is `null` counts as absent.
     #[inline]
+    #[inline]
     pub fn given(self, name: &str) -> Option<Self> {
         self.get(name).filter(|value| !matches!(value.kind(), ValueKind::Null))
     }
 
     /// The members of an object; none for any other kind.
+    #[inline]
     pub fn members(self) -> impl Iterator<Item = (&'d str, Self)> {
         let children = matches!(self.kind(), ValueKind::Object).then(|| self.children());
         let named = |value: Self| (value.node().map_or("", |node| &*node.name), value);
@@ -166,6 +172,7 @@ impl<'d, 'a> JsonValue<'d, 'a> {
     }
 
     /// The elements of an array; empty for any other kind.
+    #[inline]
     pub fn elements(self) -> impl Iterator<Item = Self> {
         matches!(self.kind(), ValueKind::Array).then(|| self.children()).into_iter().flatten()
     }
@@ -173,11 +180,13 @@ impl<'d, 'a> JsonValue<'d, 'a> {
     /// Returns true if it is an array with at least as many elements as [`Document::parse_some`]
     /// keeps of each.
     #[inline]
+    #[inline]
     pub fn is_full(self) -> bool {
         self.document.full_arrays.contains(&self.index)
     }
 
     /// The text of a string.
+    #[inline]
     #[inline]
     pub fn as_str(self) -> Option<&'d str> {
         if let ValueKind::String(text) = self.kind() { Some(text) } else { None }
@@ -185,11 +194,13 @@ impl<'d, 'a> JsonValue<'d, 'a> {
 
     /// The value of `true` or `false`.
     #[inline]
+    #[inline]
     pub fn as_bool(self) -> Option<bool> {
         if let ValueKind::Bool(value) = self.kind() { Some(*value) } else { None }
     }
 
     /// The value of an integer from 0 to `u64::MAX`.
+    #[inline]
     #[inline]
     pub fn as_u64(self) -> Option<u64> {
         let ValueKind::Integer(text) = self.kind() else { return None };
@@ -197,6 +208,7 @@ impl<'d, 'a> JsonValue<'d, 'a> {
     }
 
     /// The value of an integer from `i64::MIN` to `i64::MAX`.
+    #[inline]
     #[inline]
     pub fn as_i64(self) -> Option<i64> {
         let ValueKind::Integer(text) = self.kind() else { return None };
