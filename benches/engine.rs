@@ -24,9 +24,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant as Now};
 
 use deuteron::backend::threads::enter;
-use deuteron::backend::{
-    Answer, AnswerSink, Backend, Batch, Instance, LoadedModel, Onnxruntime, Request, Responder, Rten, Ticket,
-};
+use deuteron::backend::{Answer, AnswerSink, Backend, Batch, Instance, LoadedModel, Request, Responder, Ticket};
+use deuteron::engines::{Onnxruntime, Rten};
 use deuteron::model::config::{CompletionRules, ConfigDraft};
 use deuteron::model::onnx::OnnxSignature;
 use deuteron::model::{ModelSpec, TensorSpec};

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Instant as Now;
 
 use deuteron::backend::threads::enter;
-use deuteron::backend::{Answer, AnswerSink, Backend, Batch, Fil, Instance, Request, Responder, Ticket};
+use deuteron::backend::{Answer, AnswerSink, Backend, Batch, Instance, Request, Responder, Ticket};
+use deuteron::engines::Fil;
 use deuteron::model::ModelSpec;
 use deuteron::model::config::{CompletionRules, ConfigDraft};
 use deuteron::model::trees::{TreeModel, decode};

@@ -6,8 +6,10 @@
 pub use backend;
 pub use base::{budget, crash, error, limits, metrics, policy, pressure, tensor, time};
 pub use connection;
+pub use engines;
 pub use flags;
 pub use model;
+pub use process;
 pub use protocol;
 pub use queue;
 pub use scheduler;

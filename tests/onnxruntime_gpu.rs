@@ -9,8 +9,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use deuteron::backend::Backend;
 use deuteron::backend::gpu::cuda;
-use deuteron::backend::{Backend, Onnxruntime};
+use deuteron::engines::Onnxruntime;
 use support::folder::Folder;
 use support::http;
 use support::onnx::builder::{FLOAT, Onnx};

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use deuteron::backend::Onnxruntime;
 use deuteron::backend::threads::enter;
+use deuteron::engines::Onnxruntime;
 
 use super::support::folder::Folder;
 use super::support::http;

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| deuteron::backend::python::fuzz::check_any_messages(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| deuteron::process::python::fuzz::check_any_messages(input));

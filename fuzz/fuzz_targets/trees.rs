@@ -1,5 +1,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|file: &[u8]| {
-    deuteron::backend::trees::exercise(file);
+    deuteron::engines::trees::exercise(file);
 });

@@ -12,9 +12,6 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::backend::python::archive::Archives;
-use crate::backend::python::environment::{InterpreterSearch, thread_variable_names};
-use crate::backend::{Onnxruntime, Openvino, Tensorflow};
 use crate::control::engines::engine::EngineName;
 use crate::control::engines::frameworks::{OPENVINO, TENSORFLOW};
 use crate::control::engines::gpu_engine::HostGpus;
@@ -26,6 +23,9 @@ use crate::control::machine::cores::{self, CorePlan, CoreRequest};
 use crate::control::machine::cpu_quota::{cores_for, cpu_quota};
 use crate::control::machine::process_memory::MemoryLimit;
 use crate::control::machine::thread_watch::{self, ThreadLook};
+use crate::engines::{Onnxruntime, Openvino, Tensorflow};
+use crate::process::python::archive::Archives;
+use crate::process::python::environment::{InterpreterSearch, thread_variable_names};
 use crate::runtime::executor::{IoPath, Runtime};
 use crate::runtime::ring::spin::Spin;
 use crate::settings::{Engine, GpuUse, Io, PytorchRunner, Settings};

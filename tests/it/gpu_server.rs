@@ -12,7 +12,7 @@ use crate::support::onnx::builder::{FLOAT, INT64, Onnx};
 use crate::support::server::Server;
 use crate::support::skipped::skip;
 use crate::support::{http, repository};
-use deuteron::backend::Onnxruntime;
+use deuteron::engines::Onnxruntime;
 
 #[test]
 fn the_example_gives_on_a_gpu_what_it_gives_on_the_cpu_or_is_refused_with_the_reason() {

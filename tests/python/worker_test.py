@@ -1,4 +1,4 @@
-"""Tests of the process of a Python model, `crates/backend/src/python/worker`, against a server in Python (`worker/server.py`).
+"""Tests of the process of a Python model, `crates/process/src/python/worker`, against a server in Python (`worker/server.py`).
 
 Run with any Python that has numpy: `python tests/python/worker_test.py [Class[.test]…]`. `WORKER_PYTHON` names the
 interpreter of the process if it is to be another one. The texts that are compared are Triton's.

@@ -4,8 +4,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates that are one room each. Those of `base` are its modules, and all others are in `src`.
-const ROOMS_OF_THEIR_OWN: &[&str] =
-    &["backend", "connection", "flags", "model", "protocol", "scheduler", "settings", "trace", "wire"];
+const ROOMS_OF_THEIR_OWN: &[&str] = &[
+    "backend",
+    "connection",
+    "engines",
+    "flags",
+    "model",
+    "process",
+    "protocol",
+    "scheduler",
+    "settings",
+    "trace",
+    "wire",
+];
 
 pub struct Source {
     /// `crates/wire/src/json/mod.rs`.

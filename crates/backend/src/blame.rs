@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn frameworks_in_python_are_read_by_the_same_words() {
-        let program = include_str!("python/worker/deuteron_framework.py");
+        let program = include_str!("../../process/src/python/worker/deuteron_framework.py");
         let words = |name: &str| -> Vec<&str> {
             let list = program.split_once(&format!("\n{name} = (")).unwrap().1.split_once("\n)").unwrap().0;
             list.split('"').skip(1).step_by(2).collect()

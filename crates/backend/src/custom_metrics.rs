@@ -281,7 +281,7 @@ impl ProcessMetrics {
     }
 
     /// The series of a metric, which may be changed without the lock of the table.
-    pub(crate) fn series(&self, metric: u32) -> Option<Arc<MetricSeries>> {
+    pub fn series(&self, metric: u32) -> Option<Arc<MetricSeries>> {
         self.lock().metrics.get(&metric).map(|metric| Arc::clone(&metric.series))
     }
 

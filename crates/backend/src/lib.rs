@@ -1,4 +1,4 @@
-//! Engines: a [`Backend`] loads a model version, the [`LoadedModel`] makes instances, an
+//! The interface of engines: a [`Backend`] loads a model version, the [`LoadedModel`] makes instances, an
 //! [`Instance`] runs batches. Each request of a batch carries its own [`Responder`], which may be
 //! used from any thread, so that an engine may answer later or from its own threads. A backend
 //! never sees a queue or a socket.
@@ -8,44 +8,27 @@ pub mod batch_input;
 pub mod bits;
 pub mod blame;
 pub mod builtin;
-mod c_library;
 pub mod custom_metrics;
 pub mod details;
-mod engine_run;
+pub mod engine_run;
 pub mod ensemble;
 pub mod gateway;
 pub mod gpu;
-pub mod isolation;
 pub mod kernel;
-mod model_file;
-pub mod onnxruntime;
-pub mod openvino;
-pub mod private_directory;
-pub mod python;
-pub mod pytorch;
-pub mod rten;
+pub mod run_memory;
 pub mod run_watch;
 pub mod stateful;
-pub mod tensorflow;
 pub mod text;
 pub mod threads;
-pub mod trees;
-pub mod triton;
-pub mod triton_process;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod trial;
 
 pub use self::details::RequestDetails;
 pub use self::ensemble::EnsembleModel;
-pub use self::onnxruntime::{Onnxruntime, OnnxruntimeOnGpus};
-pub use self::openvino::Openvino;
-pub use self::pytorch::Pytorch;
-pub use self::rten::{Rten, RunMemory};
+pub use self::run_memory::RunMemory;
 pub use self::run_watch::{RunObserver, RunWatch, RunWatches};
-pub use self::tensorflow::Tensorflow;
 pub use self::threads::Threads;
-pub use self::trees::Fil;
 pub use crate::builtin::accumulate::Accumulate;
 pub use crate::builtin::decoupled::Decoupled;
 pub use crate::builtin::identity::Identity;

@@ -65,7 +65,7 @@ impl Threads {
     }
 
     /// The engine's pool.
-    pub(crate) const fn pool(&self) -> &Arc<ThreadPool> {
+    pub const fn pool(&self) -> &Arc<ThreadPool> {
         &self.pool
     }
 }

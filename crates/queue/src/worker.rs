@@ -297,9 +297,7 @@ mod tests {
     use crate::request_slots::RequestSlots;
     use crate::served_model::Placement;
     use crate::testing as clock;
-    use backend::gpu::driver::GpuFault;
-    use backend::gpu::fake::Fake;
-    use backend::{Batch, LoadedModel, gpu, threads};
+    use backend::{Batch, LoadedModel, threads};
     use model::ModelSpec;
     use model::config::{CompletionRules, ConfigDraft};
     use scheduler::{Entry, Policy, QueueBounds, ShapeKey};
@@ -541,104 +539,6 @@ mod tests {
             model_queue.stop();
             assert_eq!(worker.join().unwrap(), Ok(()));
         });
-    }
-
-    /// A model of one product, on a fake GPU, whose instances can be made a limited number of
-    /// times.
-    struct OnGpu {
-        gpu: Arc<gpu::Gpu>,
-        left: AtomicUsize,
-    }
-
-    impl LoadedModel for OnGpu {
-        fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
-            let take = |left: usize| left.checked_sub(1);
-            let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
-            left.map_err(|_| Error::unavailable("too often"))?;
-            Ok(Box::new(gpu::trial::instance(&self.gpu, 1, &Arc::default())?))
-        }
-
-        fn may_run_inline(&self) -> bool {
-            false
-        }
-    }
-
-    fn submit_row(producer: &mut QueueProducer, request_slots: &Rc<RequestSlots>) {
-        let (ticket, completions) = (request_slots.open().unwrap(), Arc::clone(request_slots.completions()));
-        let token =
-            QueuedRequest { inputs: vec![gpu::trial::row(1.0, 2.0)], ..QueuedRequest::plain(ticket, completions) };
-        let (shape_key, queued_at) = (ShapeKey::new(), clock::now());
-        let (priority, timeout, deadline) = (0, Duration::ZERO, None);
-        let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
-        if producer.submit(entry).ok().unwrap() {
-            producer.model_queue().wake();
-        }
-    }
-
-    fn until(condition: impl Fn() -> bool) {
-        while !condition() {
-            std::thread::yield_now();
-        }
-    }
-
-    #[test]
-    fn two_batches_are_in_flight_and_the_third_waits_in_the_queue() {
-        let fake = Fake::new(1);
-        let model = Arc::new(OnGpu { gpu: fake.gpu(1 << 20, 1 << 20), left: AtomicUsize::new(1) });
-        let (served, model_queue, mut producers) = served(Arc::clone(&model) as Arc<dyn LoadedModel>);
-        fake.hold();
-        std::thread::scope(|scope| {
-            let worker = spawn_worker(scope, &served, &model_queue, |_| {});
-            let request_slots = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
-            (0..3).for_each(|_| submit_row(&mut producers[0], &request_slots));
-            until(|| model_queue.executions() == 2);
-            std::thread::park_timeout(Duration::from_millis(5));
-            assert_eq!(
-                (model_queue.executions(), model_queue.waiting()),
-                (2, 1),
-                "it may grow there, and be withdrawn"
-            );
-            fake.finish(0);
-            assert!(answer(&request_slots));
-            until(|| model_queue.executions() == 3);
-            fake.finish(1);
-            assert!(answer(&request_slots));
-            model_queue.stop();
-            std::thread::park_timeout(Duration::from_millis(5));
-            assert!(!worker.is_finished(), "what is in flight is waited for");
-            until(|| fake.step(0));
-            fake.finish(0);
-            assert!(answer(&request_slots));
-            assert_eq!(worker.join().unwrap(), Ok(()));
-        });
-    }
-
-    #[test]
-    fn an_instance_whose_context_broke_is_made_anew_until_that_is_refused() {
-        let fake = Fake::new(1);
-        let model = Arc::new(OnGpu { gpu: fake.gpu(1 << 20, 1 << 20), left: AtomicUsize::new(2) });
-        let (served, model_queue, mut producers) = served(Arc::clone(&model) as Arc<dyn LoadedModel>);
-        std::thread::scope(|scope| {
-            let worker = spawn_worker(scope, &served, &model_queue, |_| {});
-            let request_slots = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
-            fake.fail_next("matmul", GpuFault::Sticky);
-            submit_row(&mut producers[0], &request_slots);
-            assert!(!answer(&request_slots), "it was in flight");
-            submit_row(&mut producers[0], &request_slots);
-            assert!(answer(&request_slots));
-            assert!(served.is_ready());
-            fake.break_contexts();
-            submit_row(&mut producers[0], &request_slots);
-            assert!(!answer(&request_slots));
-            until(|| !served.is_ready());
-            model.left.store(1, Ordering::SeqCst);
-            submit_row(&mut producers[0], &request_slots);
-            assert!(answer(&request_slots), "what waited meanwhile is answered");
-            assert!(served.is_ready());
-            model_queue.stop();
-            assert_eq!(worker.join().unwrap(), Ok(()));
-        });
-        assert_eq!(fake.contexts(), 3);
     }
 
     #[test]

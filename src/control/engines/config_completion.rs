@@ -8,8 +8,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::backend::Backend;
-use crate::backend::python::ModelProcess;
-use crate::backend::triton::{HostedChanges, HostedDraft, PreferredGroup, TritonHost};
 use crate::control::engines::frameworks::Frameworks;
 use crate::control::repository::model_source::ModelSource;
 use crate::control::repository::pinned_files::{PinnedFiles, open_python_file};
@@ -26,6 +24,8 @@ use crate::model::signature::ModelSignature;
 use crate::model::tensorflow::{GRAPH_TAG, SAVED_MODEL_FILE, SIGNATURE_DEF, SavedModel};
 use crate::model::trees;
 use crate::model::{ModelSpec, PythonModel};
+use crate::process::python::ModelProcess;
+use crate::process::triton::{HostedChanges, HostedDraft, PreferredGroup, TritonHost};
 use crate::settings::{Compat, Settings};
 
 /// Completes configurations. Runs on load threads, because a Python model may take its time.

@@ -9,19 +9,18 @@ use std::sync::{Arc, OnceLock};
 
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::backend::gpu::Gpus;
-use crate::backend::isolation::{EngineKind, EngineLibrary};
-use crate::backend::triton::TritonHost;
-use crate::backend::{
-    Accumulate, Backend, Decoupled, Fil, Identity, Iterative, Onnxruntime, OnnxruntimeOnGpus, Rten, RunMemory,
-};
+use crate::backend::{Accumulate, Backend, Decoupled, Identity, Iterative, RunMemory};
 use crate::control::engines::config_completion::{PythonEngine, no_host, no_python};
 use crate::control::engines::frameworks::Frameworks;
 use crate::control::engines::library_search::{LibrarySearch, ONNX_RUNTIME};
 use crate::control::engines::pytorch_engine::PytorchEngine;
+use crate::engines::{Fil, Onnxruntime, OnnxruntimeOnGpus, Rten};
 use crate::error::Error;
 use crate::log;
 use crate::model::ModelSpec;
 use crate::model::platform::PYTORCH_BACKEND;
+use crate::process::isolation::{EngineKind, EngineLibrary};
+use crate::process::triton::TritonHost;
 use crate::settings::{BackendConfig, Engine, OnnxruntimeConfig, PytorchConfig};
 
 /// The engines of this server. Shared by all load threads.

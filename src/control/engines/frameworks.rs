@@ -9,14 +9,15 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::backend::isolation::{EngineKind, EngineLibrary};
-use crate::backend::{Backend, Openvino, Tensorflow};
+use crate::backend::Backend;
 use crate::control::engines::library_search::{LibraryCandidate, LibrarySearch, SoughtLibrary};
+use crate::engines::{Openvino, Tensorflow};
 use crate::error::Error;
 use crate::log;
 use crate::model::ModelSpec;
 use crate::model::platform::{OPENVINO_BACKEND, TENSORFLOW_BACKEND};
 use crate::model::tensorflow::{GRAPH_TAG, SIGNATURE_DEF};
+use crate::process::isolation::{EngineKind, EngineLibrary};
 use crate::settings::{FrameworkConfig, TensorflowEngine};
 use crate::tensor::Datatype;
 

@@ -10,11 +10,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::backend::gpu::nvml::NvmlSample;
-use crate::backend::gpu::{Gpu, GpuModel, GpuPlan, Gpus, MemoryLimits, Nvml, cuda};
-use crate::backend::{LoadedModel, OnnxruntimeOnGpus, threads};
+use crate::backend::gpu::{Gpu, Gpus, MemoryLimits, Nvml, cuda};
+use crate::backend::{LoadedModel, threads};
 use crate::control::engines::engine::{self, Engines};
 use crate::control::engines::gpu_check;
 use crate::control::machine::spawn::spawn;
+use crate::engines::OnnxruntimeOnGpus;
+use crate::engines::gpu::{GpuModel, GpuPlan};
 use crate::error::Error;
 use crate::log;
 use crate::metrics::{GpuBoard, GpuCells};
@@ -228,8 +230,9 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::backend::Backend;
     use crate::backend::gpu::fake::Fake;
-    use crate::backend::{Backend, Rten};
+    use crate::engines::Rten;
     use crate::model::config::{CompletionRules, ConfigDraft};
     use crate::model::onnx::OnnxSignature;
     use crate::settings::OnnxruntimeConfig;

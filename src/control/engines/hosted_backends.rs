@@ -1,14 +1,14 @@
 //! The server's part for hosted backends (shared libraries written for Triton): its flags, its log
-//! and its services. The host is that of `backend::triton`.
+//! and its services. The host is that of `process::triton`.
 
 use std::sync::Arc;
 
 use crate::backend::gateway::Gateway;
-use crate::backend::triton::{BackendSetting, HostOptions, HostServices, TritonHost};
 use crate::control::engines::model_services::ModelServices;
 use crate::control::engines::python::log_line;
 use crate::limits::PYTHON_FINALIZE_MAX;
 use crate::log;
+use crate::process::triton::{BackendSetting, HostOptions, HostServices, TritonHost};
 use crate::runtime::clock;
 use crate::settings::{LibrarySetting, Settings};
 

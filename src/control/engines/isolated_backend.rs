@@ -1,4 +1,4 @@
-//! The process of a model of Triton's backends ([`crate::backend::triton_process`]): limits itself,
+//! The process of a model of Triton's backends ([`crate::process::triton_process`]): limits itself,
 //! and serves the server on the socket that is standard input at its start.
 
 use std::fs::File;
@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 
 use rustix::process::{Resource, Rlimit};
 
-use crate::backend::triton_process::worker;
 use crate::log;
+use crate::process::triton_process::worker;
 use crate::runtime::clock;
 use crate::settings::LogSettings;
 

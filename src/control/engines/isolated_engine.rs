@@ -1,4 +1,4 @@
-//! The process of an isolated model ([`crate::backend::isolation`]): limits itself, opens the engine that the server
+//! The process of an isolated model ([`crate::process::isolation`]): limits itself, opens the engine that the server
 //! chose, and serves the server on standard input.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use rustix::process::{Resource, Rlimit};
 
-use crate::backend::isolation::{EngineKind, EngineLibrary, EngineOrder, EngineSocket, worker};
-use crate::backend::{Backend, LoadedModel, Onnxruntime, Openvino, Pytorch, Rten, RunMemory, Tensorflow};
+use crate::backend::{Backend, LoadedModel, RunMemory};
 use crate::control::engines::pytorch_engine;
+use crate::engines::{Onnxruntime, Openvino, Pytorch, Rten, Tensorflow};
 use crate::error::Error;
 use crate::log;
 use crate::model::ModelSpec;
+use crate::process::isolation::{EngineKind, EngineLibrary, EngineOrder, EngineSocket, worker};
 use crate::runtime::clock;
 use crate::settings::LogSettings;
 

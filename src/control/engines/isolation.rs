@@ -4,9 +4,6 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::backend::Backend;
-use crate::backend::isolation::{IsolatedBackend, IsolationOptions};
-use crate::backend::python::ModelProcess;
-use crate::backend::python::host::PythonHost;
 use crate::control::engines::engine::Engines;
 use crate::control::engines::python;
 use crate::control::machine::process_memory;
@@ -16,6 +13,9 @@ use crate::error::Error;
 use crate::log;
 use crate::model::ModelSpec;
 use crate::model::platform::{ENGINE_BACKENDS, PYTHON_BACKEND};
+use crate::process::isolation::{IsolatedBackend, IsolationOptions};
+use crate::process::python::ModelProcess;
+use crate::process::python::host::PythonHost;
 use crate::runtime::clock;
 use crate::settings::{ENGINE_COMMAND, Isolation, Settings};
 

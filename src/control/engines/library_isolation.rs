@@ -3,10 +3,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::backend::python::host::PythonHost;
-use crate::backend::python::{LibraryProcesses, ModelProcess, PythonOptions, RegionLimit};
-use crate::backend::triton::{HostedChanges, HostedDraft};
-use crate::backend::triton_process::IsolatedLibraries;
 use crate::control::engines::config_completion::LibraryCompletion;
 use crate::control::engines::hosted_backends;
 use crate::control::engines::isolation::ISOLATION;
@@ -16,6 +12,10 @@ use crate::control::machine::process_memory;
 use crate::error::Error;
 use crate::model::ModelSpec;
 use crate::model::config::ConfigDraft;
+use crate::process::python::host::PythonHost;
+use crate::process::python::{LibraryProcesses, ModelProcess, PythonOptions, RegionLimit};
+use crate::process::triton::{HostedChanges, HostedDraft};
+use crate::process::triton_process::IsolatedLibraries;
 use crate::runtime::clock;
 use crate::settings::{BACKEND_COMMAND, Isolation, Settings};
 

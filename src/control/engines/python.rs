@@ -1,15 +1,10 @@
 //! The server's part for Python models: its flags, its environment, its log and its services. The
-//! processes are those of `backend::python`.
+//! processes are those of `process::python`.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use crate::backend::gateway::Gateway;
-use crate::backend::python::archive::{self, Archives};
-use crate::backend::python::cores::ProcessCores;
-use crate::backend::python::host::HostLog;
-use crate::backend::python::message::LogLevel;
-use crate::backend::python::{ModelProcess, PythonBackend, PythonCompletion, PythonOptions, RegionLimit};
 use crate::control::engines::config_completion::{PythonDraft, PythonEngine};
 use crate::control::engines::model_services::ModelServices;
 use crate::control::machine::cores;
@@ -18,6 +13,11 @@ use crate::control::machine::process_memory;
 use crate::error::Error;
 use crate::limits::PYTHON_REGION_SIZE;
 use crate::log::{self, Severity};
+use crate::process::python::archive::{self, Archives};
+use crate::process::python::cores::ProcessCores;
+use crate::process::python::host::HostLog;
+use crate::process::python::message::LogLevel;
+use crate::process::python::{ModelProcess, PythonBackend, PythonCompletion, PythonOptions, RegionLimit};
 use crate::runtime::clock;
 use crate::settings::Settings;
 

@@ -6,11 +6,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::backend::pytorch::Pytorch;
 use crate::backend::{Backend, LoadedModel};
 use crate::control::engines::config_completion::PythonEngine;
 use crate::control::engines::library_search::LibrarySearch;
 use crate::control::engines::pytorch_shim::{self, FoundTorch, LIBRARY_FLAG, TORCH};
+use crate::engines::pytorch::Pytorch;
 use crate::error::Error;
 use crate::log;
 use crate::model::spec::python::PYTORCH_MODULE;

@@ -1,5 +1,5 @@
 //! The shim between this server and PyTorch: finds the torch of this machine with its headers, compiles the shim against it
-//! once ([`crate::backend::pytorch::SHIM_SOURCE`]), and keeps the result in a folder that only this user can write. Called on
+//! once ([`crate::engines::pytorch::SHIM_SOURCE`]), and keeps the result in a folder that only this user can write. Called on
 //! a load thread when the first PyTorch model is loaded, and by `deuteron doctor`.
 //!
 //! A kept shim is opened again, which runs code in it: a folder that others can write to, or a file that is not this
@@ -22,8 +22,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, setpriority_process};
 use sha2::{Digest, Sha256};
 
-use crate::backend::pytorch::SHIM_SOURCE;
 use crate::control::engines::library_search::{LibraryCandidate, LibrarySearch, SoughtLibrary};
+use crate::engines::pytorch::SHIM_SOURCE;
 use crate::limits::{SHIM_COMPILE_MAX, SHIM_NOTES_SIZE_MAX, TORCH_HEADER_SIZE_MAX, TORCH_LIBRARY_SIZE_MAX};
 use crate::log;
 use crate::runtime::clock;

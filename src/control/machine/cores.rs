@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::backend::python::cores::ProcessCores;
 use crate::error::Error;
+use crate::process::python::cores::ProcessCores;
 use crate::settings::Settings;
 
 /// The cores that the flags and the models ask for.

@@ -9,11 +9,11 @@ use std::time::Duration;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::backend::python::ModelProcess;
 use crate::control::machine::cpu_quota::{cores_for, cpu_quota};
 use crate::control::machine::spawn::spawn;
 use crate::log;
 use crate::metrics::HostCells;
+use crate::process::python::ModelProcess;
 
 /// The pause between two rounds of looks at all processes.
 const INTERVAL: Duration = Duration::from_secs(2);

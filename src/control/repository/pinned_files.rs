@@ -8,7 +8,6 @@ use std::os::fd::AsFd;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
-use crate::backend::isolation::FilesCheck;
 use crate::backend::{Backend, LoadedModel};
 use crate::control::repository::beneath::RepositoryRoot;
 use crate::control::repository::model_source::ModelSource;
@@ -19,6 +18,7 @@ use crate::model::config::ConfigDraft;
 use crate::model::onnx::external_data::external_files;
 use crate::model::onnx::work::depends_on_values;
 use crate::model::onnx::wrapped_outputs::unwrap_outputs;
+use crate::process::isolation::FilesCheck;
 
 /// The opened model file, absent for a backend without one. An engine loads it from the descriptor.
 /// Two kinds are loaded by their path: an ONNX file with tensors in other files, because the engine

@@ -6,8 +6,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::backend::private_directory::{self, PrivateDirectory};
 use crate::control::repository::model_source::ModelSource;
+use crate::process::private_directory::{self, PrivateDirectory};
 use crate::protocol::repository::LoadOrder;
 
 /// The first part of every directory's name.

@@ -6,9 +6,10 @@ use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use deuteron::backend::gpu::program::{ProgramBatch, ProgramSource};
-use deuteron::backend::gpu::{GpuModel, GpuPlan, Gpus, MemoryLimits, cuda};
+use deuteron::backend::gpu::{Gpus, MemoryLimits, cuda};
 use deuteron::backend::{Answer, AnswerSink, Batch, Instance, LoadedModel, Request, Responder, Ticket, threads};
+use deuteron::engines::gpu::program::{ProgramBatch, ProgramSource};
+use deuteron::engines::gpu::{GpuModel, GpuPlan};
 use deuteron::model::ModelSpec;
 use deuteron::model::config::{CompletionRules, ConfigDraft, GpuSupport};
 use deuteron::model::onnx::OnnxSignature;

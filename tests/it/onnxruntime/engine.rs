@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use deuteron::backend::threads::enter;
-use deuteron::backend::{Answer, AnswerSink, Backend, Batch, LoadedModel, Onnxruntime, Request, Responder, Ticket};
+use deuteron::backend::{Answer, AnswerSink, Backend, Batch, LoadedModel, Request, Responder, Ticket};
+use deuteron::engines::Onnxruntime;
 use deuteron::error::{Code, Error};
 use deuteron::model::ModelSpec;
 use deuteron::model::config::{CompletionRules, ConfigDraft};

@@ -18,7 +18,7 @@ import time
 
 import numpy as np
 
-WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../crates/backend/src/python/worker")
+WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../crates/process/src/python/worker")
 
 INIT, EXECUTE, FINALIZE = 1, 2, 3
 INITIALIZED, FAILED, RESPONSES, SEND, FINALIZED, COMPLETED = 1, 2, 3, 4, 5, 6

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import unittest
 
-SOURCES = os.path.join(os.path.dirname(__file__), "../../../crates/backend/src/python/worker")
+SOURCES = os.path.join(os.path.dirname(__file__), "../../../crates/process/src/python/worker")
 PACKAGE = """
 class SessionOptions:
     def __init__(self):

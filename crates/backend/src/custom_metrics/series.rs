@@ -50,7 +50,7 @@ impl MetricSeries {
     }
 
     /// Changes the value, if the kind allows it.
-    pub(crate) fn update(&self, operation: MetricOperation, value: f64) -> Result<(), Error> {
+    pub fn update(&self, operation: MetricOperation, value: f64) -> Result<(), Error> {
         self.kind.check(operation, value)?;
         match operation {
             MetricOperation::Increment => self.add(value),
@@ -83,7 +83,7 @@ impl MetricKind {
     ///
     /// # Errors
     /// `Unsupported`, or `InvalidArgument` for the value, in Triton's words.
-    pub(crate) fn check(self, operation: MetricOperation, value: f64) -> Result<(), Error> {
+    pub fn check(self, operation: MetricOperation, value: f64) -> Result<(), Error> {
         let name = match (self, operation) {
             (Self::Counter, MetricOperation::Increment) if value < 0.0 => {
                 return Err(Error::invalid(

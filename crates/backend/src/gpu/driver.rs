@@ -1,6 +1,6 @@
 //! The part of CUDA that the GPU executor needs: the one trait between it and [`super::cuda`], or
 //! the fake driver of the tests. Handles are numbers that only drivers make, since CUDA follows
-//! them; [`super::memory`] and [`super::slot`] own the objects behind them. No call for a batch
+//! them; [`super::memory`] and `engines::gpu::slot` own the objects behind them. No call for a batch
 //! waits for the device.
 
 #![expect(unsafe_code, reason = "calls that are given host memory by its address")]

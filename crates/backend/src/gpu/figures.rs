@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::gpu::driver::GpuFault;
-use crate::gpu::slot::DeviceTimes;
 use base::error::Error;
 use base::limits::GPU_RESTARTS_MAX;
 use model::{InstanceGroup, ModelSpec};
@@ -32,6 +31,17 @@ impl SharedCount {
     fn add_time(&self, time: Duration) {
         self.add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
+}
+
+/// The times of the parts of a batch on the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceTimes {
+    /// The upload.
+    pub upload: Duration,
+    /// The program.
+    pub compute: Duration,
+    /// The download.
+    pub download: Duration,
 }
 
 /// The counters of one model version, over its instances on all devices.

@@ -1,7 +1,7 @@
 //! Configurations of PyTorch models (`backend: "pytorch"`), and of Caffe2 models, which an old
 //! PyTorch runs: platform and file name, and refusals. Nothing is read from the model's file:
 //! TorchScript keeps neither datatypes nor shapes, so that inputs and outputs must be listed, as in
-//! Triton. Names are bound by `backend::pytorch`.
+//! Triton. Names are bound by `engines::pytorch`.
 
 use crate::platform::{
     CAFFE2_BACKEND, CAFFE2_FILENAME, PYTHON_FILENAME, PYTORCH_BACKEND, PYTORCH_FILENAME, PYTORCH_PLATFORM,

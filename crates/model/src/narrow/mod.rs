@@ -1,6 +1,6 @@
 //! The whole numbers of a model on an engine that computes 64-bit integers in 32 bits and part of its operators in FP32, as
 //! OpenVINO's CPU plugin does: how large the integers of a request may be for every result to be the one that the model
-//! file asks for. `backend::openvino` asks when a model is loaded and checks each request against the answer.
+//! file asks for. `engines::openvino` asks when a model is loaded and checks each request against the answer.
 //!
 //! Each value of a graph has bounds, which follow from those of the inputs. The limits are the largest for which no value
 //! leaves what the engine computes exactly: 32 bits where it only moves, adds or multiplies numbers, 24 where it compares,

@@ -1,5 +1,5 @@
 //! Tree models of XGBoost, LightGBM and Treelite: their files are read into one form, a
-//! [`TreeModel`], which `backend::trees` compiles and runs. Opens no file. Nothing here recurses
+//! [`TreeModel`], which `engines::trees` compiles and runs. Opens no file. Nothing here recurses
 //! over a tree, and every number of a file is checked before it is used: after [`decode`] each
 //! child is a node of its tree that is reached exactly once, each feature is one that the model
 //! has, and each leaf has its values.

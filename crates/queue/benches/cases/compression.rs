@@ -3,8 +3,8 @@
 
 use std::hint::black_box;
 
-use bytes::Bytes;
 use base::limits::INFLATE_OUTPUT_SLICE;
+use bytes::Bytes;
 use wire::compression::Coding;
 use wire::compression::deflate::{DeflateLevel, Deflation};
 use wire::compression::inflate::Inflation;

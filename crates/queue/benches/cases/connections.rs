@@ -2,10 +2,10 @@
 
 use std::hint::black_box;
 
-use connection::http2::{ConnectionEvent, Http2Connection, Http2Settings, MessageDelivery, NextMessage};
 use base::limits::CLOSED_STREAMS_MAX;
 use base::tensor::AlignedBuffer;
 use base::time::Instant;
+use connection::http2::{ConnectionEvent, Http2Connection, Http2Settings, MessageDelivery, NextMessage};
 use wire::grpc::{Gatherer, PREFIX_SIZE, prefix};
 use wire::hpack::decoder::Decoder;
 use wire::hpack::encoder::{Encoder, Indexing};

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::hint::black_box;
 
-use bytes::Bytes;
 use base::budget::ReceiveReservation;
+use base::tensor::{Datatype, Shape, Tensor};
+use bytes::Bytes;
 use model::ModelSpec;
 use model::config::{CompletionRules, ConfigDraft};
 use protocol::classification::classify;
 use protocol::grpc::{self, InferMessage};
 use protocol::rest::{self, HeaderLength};
-use base::tensor::{Datatype, Shape, Tensor};
 
 use super::protobuf::Message;
 use super::{Random, Work, json};

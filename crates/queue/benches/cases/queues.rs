@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use backend::{Answer, AnswerPart, AnswerSink as _, OutputNeeds, Ticket, answering_myself};
 use base::limits::IN_FLIGHT_MAX;
+use base::time::{Instant, Stamps};
 use queue::completions::Completions;
 use queue::model_queue::ModelQueue;
 use queue::queued_request::QueuedRequest;
 use scheduler::{Claims, Entry, Policy, QueueBounds, Scheduler, ShapeKey};
-use base::time::{Instant, Stamps};
 
 use super::Work;
 

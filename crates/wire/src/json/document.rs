@@ -110,7 +110,6 @@ impl<'a> Document<'a> {
 
     /// Returns true if some array is [full](JsonValue::is_full).
     #[inline]
-    #[inline]
     pub fn has_full_array(&self) -> bool {
         !self.full_arrays.is_empty()
     }
@@ -122,7 +121,6 @@ impl<'a> Document<'a> {
     }
 
     /// Number of arrays kept as text.
-    #[inline]
     #[inline]
     pub fn raw_count(&self) -> usize {
         self.nodes.iter().filter(|node| matches!(node.kind, ValueKind::Raw(_))).count()
@@ -144,20 +142,17 @@ impl<'a> Document<'a> {
 impl<'d, 'a> JsonValue<'d, 'a> {
     /// Its kind.
     #[inline]
-    #[inline]
     pub fn kind(self) -> &'d ValueKind<'a> {
         self.node().map_or(&ValueKind::Null, |node| &node.kind)
     }
 
     /// The first member of an object with a name.
     #[inline]
-    #[inline]
     pub fn get(self, name: &str) -> Option<Self> {
         self.members().find(|(have, _)| *have == name).map(|(_, value)| value)
     }
 
     /// The first member of an object with a name; a member that is `null` counts as absent.
-    #[inline]
     #[inline]
     pub fn given(self, name: &str) -> Option<Self> {
         self.get(name).filter(|value| !matches!(value.kind(), ValueKind::Null))
@@ -180,13 +175,11 @@ impl<'d, 'a> JsonValue<'d, 'a> {
     /// Returns true if it is an array with at least as many elements as [`Document::parse_some`]
     /// keeps of each.
     #[inline]
-    #[inline]
     pub fn is_full(self) -> bool {
         self.document.full_arrays.contains(&self.index)
     }
 
     /// The text of a string.
-    #[inline]
     #[inline]
     pub fn as_str(self) -> Option<&'d str> {
         if let ValueKind::String(text) = self.kind() { Some(text) } else { None }
@@ -194,13 +187,11 @@ impl<'d, 'a> JsonValue<'d, 'a> {
 
     /// The value of `true` or `false`.
     #[inline]
-    #[inline]
     pub fn as_bool(self) -> Option<bool> {
         if let ValueKind::Bool(value) = self.kind() { Some(*value) } else { None }
     }
 
     /// The value of an integer from 0 to `u64::MAX`.
-    #[inline]
     #[inline]
     pub fn as_u64(self) -> Option<u64> {
         let ValueKind::Integer(text) = self.kind() else { return None };
@@ -208,7 +199,6 @@ impl<'d, 'a> JsonValue<'d, 'a> {
     }
 
     /// The value of an integer from `i64::MIN` to `i64::MAX`.
-    #[inline]
     #[inline]
     pub fn as_i64(self) -> Option<i64> {
         let ValueKind::Integer(text) = self.kind() else { return None };

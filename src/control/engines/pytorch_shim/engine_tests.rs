@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::testing::stand_in_shim;
-use crate::backend::pytorch::Pytorch;
 use crate::backend::threads::enter;
 use crate::backend::trial::{self, TrialAnswers, TrialTensor, tensor};
 use crate::backend::{Backend, LoadedModel};
+use crate::engines::pytorch::Pytorch;
 use crate::error::Error;
 use crate::model::ModelSpec;
 use crate::tensor::{Datatype, Tensor};

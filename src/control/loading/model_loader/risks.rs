@@ -1,7 +1,6 @@
 //! Which requests an engine of foreign code may not survive: known from a model's graph before its load, and found by its
 //! trial. Decides what is tried, what is refused, and what runs in processes of its own. Called on load threads.
 
-use crate::backend::isolation::EngineKind;
 use crate::control::engines::isolation::{self, EngineProcesses, ISOLATION};
 use crate::control::loading::load_probe::{self, ProbeFindings};
 use crate::control::loading::load_trial::LoadTrials;
@@ -12,6 +11,7 @@ use crate::log;
 use crate::model::ModelSpec;
 use crate::model::onnx::trust::{GraphEngine, GraphTrust};
 use crate::model::platform::{ENGINE_BACKENDS, ONNX_BACKEND, OPENVINO_BACKEND};
+use crate::process::isolation::EngineKind;
 
 /// Known risks of a model: requests that its engine does not survive.
 pub(super) struct KnownRisks {
