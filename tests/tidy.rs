@@ -11,6 +11,8 @@
 
 #[path = "tidy/arrows.rs"]
 mod arrows;
+#[path = "tidy/comparisons.rs"]
+mod comparisons;
 #[path = "tidy/source.rs"]
 mod source;
 #[path = "tidy/words.rs"]
