@@ -114,7 +114,9 @@ mod tests {
         assert_eq!(left(), ["deuteron-model-2-0", "deuteron-model-link", "other"]);
         assert!(base.join("other/m/1/model.onnx").exists());
         drop(held);
-        assert_eq!((remove_stale(&base, "deuteron-model-"), left().len()), (1, 2), "its server has ended");
+        // A process that another test starts has the lock too, until its program runs.
+        let removed = (0..100_000).map(|_| remove_stale(&base, "deuteron-model-")).find(|count| *count > 0);
+        assert_eq!((removed, left().len()), (Some(1), 2), "its server has ended");
         fs::remove_dir_all(&base).unwrap();
     }
 }
