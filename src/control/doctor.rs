@@ -278,8 +278,7 @@ impl Diagnosis {
             shards: settings.shards,
             worker_cores: settings.worker_cores.clone(),
             policy_cores: policies.collect(),
-            workers: 0,
-            quota: None,
+            ..CoreRequest::default()
         };
         if let Err(error) = CorePlan::new(&available, &request) {
             self.faults.push(error.to_string());

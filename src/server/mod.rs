@@ -31,7 +31,7 @@ use crate::control::loading::model_loader::ModelLoader;
 use crate::control::loading::trial_process;
 use crate::control::machine::process_memory::MemoryLimit;
 use crate::control::machine::spawn::spawn;
-use crate::control::machine::{cores, host_watch, memory_watch, process_memory, thread_watch};
+use crate::control::machine::{cores, host_watch, memory_watch, pin_watch, process_memory, thread_watch};
 use crate::control::outside::access_files::AccessFiles;
 use crate::control::outside::notify::{ServiceNotifier, Watchdog};
 use crate::control::outside::redis::RedisLink;
@@ -60,7 +60,7 @@ use crate::runtime::ring::spin::Spin;
 use crate::server::listeners::Listeners;
 use crate::server::stand_in::StandIn;
 use crate::server::stop_signals::{StopSignals, StopStep};
-use crate::settings::{Compat, ControlMode, LogFormat, Settings, SpinTime, Supervision};
+use crate::settings::{Compat, ControlMode, LogFormat, Pinning, Settings, SpinTime, Supervision};
 use crate::shard::mailbox::ControlSender;
 use crate::shard::server_context::ServerContext;
 use crate::shard::thread::ShardParts;
@@ -154,7 +154,7 @@ fn serve(
     let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory(), &files);
     let links = (shared_memory_client, redis, repositories.store_cells());
     let plan = ServerPlan::new(&settings, loaded, &control_sender(&messages), sources, links)?;
-    let threads = describe_threads(&plan);
+    let threads = describe_threads(&plan, &settings);
     let ServerPlan { server_context, planned, cores } = plan;
     start_watches((files, &waker), &settings, &server_context, purge);
     let traces = start_owners(receivers, &loader, &server_context, &settings)?;
@@ -281,6 +281,9 @@ fn watch_host(settings: &Settings, loader: &Arc<ModelLoader>, server_context: &S
     let loader = Arc::downgrade(loader);
     let processes = move || loader.upgrade().map(|loader| loader.model_processes()).unwrap_or_default();
     thread_watch::start(&server_context.metrics.host, processes);
+    if pin_watch::is_wanted(settings) {
+        pin_watch::start(&server_context.metrics.host);
+    }
 }
 
 /// Starts the watches of outside changes: the files of TLS and of API keys, and the memory of the
@@ -551,10 +554,11 @@ fn end_on_failure(messages: &mpsc::Sender<ControlMessage>, deadline: &EndDeadlin
     })
 }
 
-fn describe_threads(plan: &ServerPlan) -> String {
+fn describe_threads(plan: &ServerPlan, settings: &Settings) -> String {
+    let why_not = if settings.pinning == Pinning::Off { "--pin" } else { "the control group limits the CPU time" };
     let shards = match plan.cores.is_pinned {
         true => format!("{} shards on cores {}", plan.cores.shards.len(), cores::text(&plan.cores.shards)),
-        false => format!("{} shards, not pinned: the control group limits the CPU time", plan.cores.shards.len()),
+        false => format!("{} shards, not pinned: {why_not}", plan.cores.shards.len()),
     };
     let placements = || plan.planned.iter().flat_map(|planned| &planned.placements);
     let workers: Vec<_> = placements().flat_map(|placement| placement.cores.iter().copied()).collect();

@@ -37,7 +37,7 @@ pub use crate::tls::{PortTls, TlsSettings};
 pub use crate::trace::TraceSettings;
 pub use crate::values::{
     ClientShm, Compat, ConfigForm, ConnectionSettings, ControlMode, GpuUse, Io, Isolation, LogFormat, LogSettings,
-    ModelCacheSettings, RateResource, RateSettings, RepositoryRules, ResponseCompression, Settings, SpinTime,
+    ModelCacheSettings, Pinning, RateResource, RateSettings, RepositoryRules, ResponseCompression, Settings, SpinTime,
     TrialLoads,
 };
 

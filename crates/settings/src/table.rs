@@ -19,8 +19,8 @@ use crate::value::{
     allow, parse_cores, parse_host_policy, parse_rate, parse_resource, parse_retries, set_address, set_count, set_port,
 };
 use crate::{
-    CUDA_POOL_WITHOUT_EFFECT, Compat, ControlMode, Engine, GpuUse, Io, Isolation, LogFormat, STRICT_DEPRECATED,
-    Settings, SpinTime, TrialLoads,
+    CUDA_POOL_WITHOUT_EFFECT, Compat, ControlMode, Engine, GpuUse, Io, Isolation, LogFormat, Pinning,
+    STRICT_DEPRECATED, Settings, SpinTime, TrialLoads,
 };
 use flags::Fallback::{Absent, Text, Value};
 use flags::Takes::{Many, One, Switch};
@@ -460,6 +460,18 @@ const CORE_FLAGS: &[Flag<Settings>] = &[
         apply: |settings, value| {
             settings.worker_cores = Some(parse_cores(value)?);
             Ok(())
+        },
+    },
+    Flag {
+        names: &["pin"],
+        takes: One("auto|on|off"),
+        default: Value("auto"),
+        help: "on: threads stay on the cores that the server gives them; auto: the same, but a thread whose core other \
+               programs use may run on all cores for a minute or longer, unless --worker-cores or --host-policy is \
+               given; off: the kernel places all threads",
+        apply: |settings, value| {
+            let names = &[("auto", Pinning::Auto), ("on", Pinning::On), ("off", Pinning::Off)];
+            set_one_of(&mut settings.pinning, value, names)
         },
     },
     Flag {

@@ -165,6 +165,8 @@ pub struct Settings {
     pub io: Io,
     /// The time for which a shard looks for work before it sleeps.
     pub spin: SpinTime,
+    /// The cores of threads that have some of their own.
+    pub pinning: Pinning,
     /// True if every answer reports its timing, and not only those to clients that ask.
     pub tells_timing: bool,
     /// The model of the answers if the protocol and tritonserver differ.
@@ -329,6 +331,17 @@ pub enum Io {
     Ring,
 }
 
+/// The cores of threads that have some of their own (`--pin`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pinning {
+    /// They stay on these, unless other programs use them.
+    Auto,
+    /// They stay on these.
+    On,
+    /// The kernel places all threads.
+    Off,
+}
+
 /// The time for which a shard looks for work before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpinTime {
@@ -484,6 +497,7 @@ impl Default for Settings {
             admin_socket: None,
             io: Io::Auto,
             spin: SpinTime::Auto,
+            pinning: Pinning::Auto,
             tells_timing: false,
             compat: Compat::Protocol,
             log: LogSettings::default(),

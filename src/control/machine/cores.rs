@@ -22,6 +22,8 @@ pub struct CoreRequest {
     pub workers: usize,
     /// The cores whose time the control groups allow, if they limit it.
     pub quota: Option<usize>,
+    /// `--pin=off`.
+    pub is_unpinned: bool,
 }
 
 /// The cores of the shards and of the workers.
@@ -44,9 +46,9 @@ pub struct CorePlan {
     /// The cores that workers of heavy models share instead: those of the shards too, unless a flag
     /// names them.
     pub heavy: Vec<usize>,
-    /// True if threads are pinned to their cores. If a control group allows the time of fewer cores
-    /// than there are, they run where the kernel puts them: the groups beside it would all be given
-    /// the same few cores.
+    /// True if threads are pinned to their cores. With `--pin=off`, and if a control group allows the time of fewer
+    /// cores than there are, they run where the kernel puts them: the groups beside it would all be given the same few
+    /// cores.
     pub is_pinned: bool,
 }
 
@@ -69,8 +71,9 @@ impl CorePlan {
         let given: Vec<usize> = given.flatten().copied().collect();
         let (given, free): (Vec<usize>, Vec<usize>) = available.iter().partition(|core| given.contains(core));
         // Threads beyond the quota would only wait for each other's time to come again.
-        let is_pinned = core_request.quota.is_none_or(|quota| quota >= free.len());
-        let free = if is_pinned { free } else { free.into_iter().take(core_request.quota.unwrap_or(1)).collect() };
+        let is_limited = core_request.quota.is_some_and(|quota| quota < free.len());
+        let is_pinned = !is_limited && !core_request.is_unpinned;
+        let free = if is_limited { free.into_iter().take(core_request.quota.unwrap_or(1)).collect() } else { free };
         let workers = if core_request.worker_cores.is_some() { 0 } else { core_request.workers };
         let count = core_request.shards.unwrap_or_else(|| default_shards(free.len(), workers)).max(1);
         let shards: Vec<usize> = free.iter().chain(&given).copied().cycle().take(count).collect();

@@ -38,7 +38,7 @@ use crate::queue::semaphore::Semaphore;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::runtime::executor::IoPath;
 use crate::scheduler::{Policy, QueueBounds};
-use crate::settings::{Compat, ControlMode, InvocationKind, Io, ResponseCompression, Settings};
+use crate::settings::{Compat, ControlMode, InvocationKind, Io, Pinning, ResponseCompression, Settings};
 use crate::shard::connections::receive_budget::ProcessReceiveBudget;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlSender, ShardMailbox};
@@ -484,6 +484,7 @@ fn core_request(settings: &Settings, models: &[LoadedVersion]) -> CoreRequest {
             .map(|group| usize::try_from(group.instance_count()).unwrap_or(usize::MAX))
             .fold(0, usize::saturating_add),
         quota: cpu_quota(&|path| std::fs::read_to_string(path).ok()).map(cores_for),
+        is_unpinned: settings.pinning == Pinning::Off,
     }
 }
 
