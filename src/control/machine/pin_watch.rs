@@ -2,7 +2,7 @@
 //! each wake-up waits for the others' time to end. Such a thread gets all cores for a while.
 //!
 //! ```text
-//! pinned ── waits 5 % of two seconds ─► all cores ── 60 s, doubled each time ─► pinned
+//! pinned ── waits a fifth of its work, twice ─► all cores ── 60 s, doubled each time ─► pinned
 //! ```
 
 use std::collections::BTreeMap;
@@ -21,10 +21,13 @@ use crate::runtime::clock;
 use crate::settings::{Pinning, Settings};
 use crate::time::Instant;
 
-/// The pause between two looks: long enough to see a share of a twentieth, which is a few of the kernel's slices.
+/// The pause between two looks: hundreds of wake-ups of a thread that serves some load.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The share of the time, as a divisor, that a thread may wait for its core.
-const WAIT_PART: u32 = 20;
+/// The share of its work, waiting and running, as a divisor, that a thread may wait for its core. A wake-up on an idle core
+/// waits for some microseconds and runs for tens; one behind another program waits for milliseconds.
+const WAIT_PART: u32 = 5;
+/// Waiting between two looks that is no reason: a thread with so little to do.
+const WAIT_MIN: Duration = Duration::from_millis(1);
 /// Looks in a row that must all find that: a burst of the server's own work is over before.
 const LOOKS: u32 = 2;
 /// The time with all cores after the first time; a machine that is shared once is probably shared again.
@@ -37,6 +40,8 @@ const FREE_MAX: Duration = Duration::from_secs(3_600);
 pub struct PinLook {
     /// Its id.
     pub thread: i32,
+    /// The time that it has run since its start.
+    pub ran: Duration,
     /// The time that it has waited for a core since its start.
     pub waited: Duration,
     /// The cores that it may use.
@@ -55,7 +60,7 @@ pub struct PinChange {
 /// A thread since it was first seen.
 #[derive(Debug)]
 struct Watched {
-    at: Instant,
+    ran: Duration,
     waited: Duration,
     /// Looks in a row that found it waiting.
     waits: u32,
@@ -77,16 +82,16 @@ impl PinWatch {
     }
 
     fn poll_thread(&mut self, now: Instant, look: &PinLook, all: &[usize]) -> Option<PinChange> {
-        let first = Watched { at: now, waited: look.waited, waits: 0, free: None, pause: FREE_MIN };
+        let first = Watched { ran: look.ran, waited: look.waited, waits: 0, free: None, pause: FREE_MIN };
         let watched = self.0.entry(look.thread).or_insert(first);
-        let (time, waited) = (now.since(watched.at), look.waited.saturating_sub(watched.waited));
-        (watched.at, watched.waited) = (now, look.waited);
+        let (ran, waited) = (look.ran.saturating_sub(watched.ran), look.waited.saturating_sub(watched.waited));
+        (watched.ran, watched.waited) = (look.ran, look.waited);
         if let Some((own, _)) = watched.free.take_if(|(_, until)| now >= *until) {
             watched.waits = 0;
             return Some(PinChange { thread: look.thread, cores: own });
         }
         let is_pinned = watched.free.is_none() && look.cores.len() < all.len();
-        let has_waited = is_pinned && !time.is_zero() && waited.saturating_mul(WAIT_PART) >= time;
+        let has_waited = is_pinned && waited >= WAIT_MIN && waited.saturating_mul(WAIT_PART) >= ran + waited;
         watched.waits = if has_waited { watched.waits + 1 } else { 0 };
         if watched.waits < LOOKS {
             return None;
@@ -141,15 +146,18 @@ fn looks() -> Vec<PinLook> {
         let stat = fs::read_to_string(format!("/proc/self/task/{name}/schedstat")).ok()?;
         let set = sched_getaffinity(Some(Pid::from_raw(thread)?)).ok()?;
         let cores = (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect();
-        Some(PinLook { thread, waited: waited(&stat)?, cores })
+        let (ran, waited) = ran_and_waited(&stat)?;
+        Some(PinLook { thread, ran, waited, cores })
     };
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     threads.filter_map(|entry| look(entry.file_name().to_str()?)).collect()
 }
 
-/// The second field of `schedstat`: nanoseconds in which it was ready and had no core (sched-stats.rst of Linux).
-fn waited(stat: &str) -> Option<Duration> {
-    stat.split_ascii_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+/// The first two fields of `schedstat`: nanoseconds in which it ran, and in which it was ready and had no core
+/// (sched-stats.rst of Linux).
+fn ran_and_waited(stat: &str) -> Option<(Duration, Duration)> {
+    let mut fields = stat.split_ascii_whitespace().map(|field| field.parse().ok().map(Duration::from_nanos));
+    Some((fields.next()??, fields.next()??))
 }
 
 #[cfg(test)]
@@ -158,13 +166,15 @@ mod tests {
 
     const ALL: [usize; 2] = [0, 1];
 
-    /// A thread on core 0 that waits this part of each second; returns the seconds at which its cores change, to how many.
+    /// A thread on core 0 that runs for 100 ms of each second and waits so many; returns the seconds at which its cores change, to how many.
     fn changes(waits: impl Fn(u64) -> u64, seconds: u64) -> Vec<(u64, usize)> {
-        let (mut watch, mut waited, mut cores) = (PinWatch::default(), Duration::ZERO, vec![0]);
+        let (mut watch, mut ran, mut waited, mut cores) =
+            (PinWatch::default(), Duration::ZERO, Duration::ZERO, vec![0]);
         let mut found = Vec::new();
         for second in 0..seconds {
+            ran += Duration::from_millis(100);
             waited += Duration::from_millis(waits(second));
-            let look = PinLook { thread: 7, waited, cores: cores.clone() };
+            let look = PinLook { thread: 7, ran, waited, cores: cores.clone() };
             let now = Instant::ZERO + Duration::from_secs(second);
             for change in watch.poll(now, &[look], &ALL) {
                 cores = change.cores;
@@ -176,8 +186,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_waits_for_its_core_has_all_of_them_for_a_while_and_longer_each_time() {
-        assert_eq!(changes(|_| 49, 300), []);
-        assert_eq!(changes(|_| 50, 70), [(2, 2), (62, 1), (64, 2)]);
+        assert_eq!(changes(|_| 24, 300), []);
+        assert_eq!(changes(|_| 25, 70), [(2, 2), (62, 1), (64, 2)]);
         // One second of the server's own work is no other program.
         assert_eq!(changes(|second| if second % 2 == 0 { 900 } else { 0 }, 300), []);
         assert_eq!(changes(|second| if second < 10 { 500 } else { 0 }, 300), [(2, 2), (62, 1)]);
@@ -189,7 +199,7 @@ mod tests {
         let mut watch = PinWatch::default();
         let look = |thread, seconds: u64, cores: &[usize]| {
             let waited = Duration::from_secs(seconds);
-            PinLook { thread, waited, cores: cores.to_vec() }
+            PinLook { thread, ran: Duration::ZERO, waited, cores: cores.to_vec() }
         };
         for second in 0..10 {
             let now = Instant::ZERO + Duration::from_secs(second);
@@ -209,7 +219,7 @@ mod tests {
         assert!(apply(&PinChange { thread: own, cores: vec![before.cores[0]] }));
         assert_eq!(seen().cores, [before.cores[0]]);
         assert!(apply(&PinChange { thread: own, cores: before.cores.clone() }));
-        assert_eq!(waited("12 34 5\n"), Some(Duration::from_nanos(34)));
-        assert_eq!(waited(""), None);
+        assert_eq!(ran_and_waited("12 34 5\n"), Some((Duration::from_nanos(12), Duration::from_nanos(34))));
+        assert_eq!(ran_and_waited("12"), None);
     }
 }
