@@ -166,7 +166,8 @@ mod tests {
 
     const ALL: [usize; 2] = [0, 1];
 
-    /// A thread on core 0 that runs for 100 ms of each second and waits for `waits` ms; returns the seconds at which its cores change, to how many.
+    /// A thread on core 0 that runs for 100 ms of each second and waits for `waits` ms; returns the seconds at which its cores
+    /// change, with their new number.
     fn changes(waits: impl Fn(u64) -> u64, seconds: u64) -> Vec<(u64, usize)> {
         let (mut watch, mut ran, mut waited, mut cores) =
             (PinWatch::default(), Duration::ZERO, Duration::ZERO, vec![0]);
