@@ -1,5 +1,6 @@
-//! The console in a real browser (`tests/console/console.mjs`): by the keyboard, a request from its form, a picture, dark and
-//! narrow. The screenshots stay in `target/tmp/console` for a person to look at.
+//! The console in a real browser (`tests/console/console.mjs`), with 46 models: by the keyboard, the filter, addresses,
+//! requests from its form, files and pictures, charts, an ensemble, dark and narrow. The screenshots stay in
+//! `target/tmp/console` for a person to look at.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -34,13 +35,21 @@ fn a_browser_shows_the_server_and_asks_a_model_without_a_mouse() {
     let models = Folder::new("console-models");
     let copied = Command::new("cp").arg("-rT").arg(root.join("examples/models")).arg(models.path()).status();
     assert!(copied.expect("cp starts").success());
-    let texts = "backend: \"identity\" input { name: \"x\" data_type: TYPE_STRING dims: [ 1 ] } \
-                 output { name: \"y\" data_type: TYPE_STRING dims: [ 1 ] }";
-    repository::add(models.path(), "<img src=x onerror=alert(1)>", texts, None);
-    let numbers = "data_type: TYPE_FP32 dims: [ 3, 224, 224 ] }";
-    let large = format!("backend: \"identity\" input {{ name: \"x\" {numbers} output {{ name: \"y\" {numbers}");
-    repository::add(models.path(), "large", &large, None);
-    repository::add(models.path(), "broken", "backend: \"none\"", None);
+    let copied = Command::new("cp").arg("-rT").arg(root.join("examples/ensemble")).arg(models.path()).status();
+    assert!(copied.expect("cp starts").success());
+    for name in ["README.md", "make.py", "request.json"] {
+        let _ = fs::remove_file(models.path().join(name));
+    }
+    let add = |name: &str, config: &str| repository::add(models.path(), name, config, None);
+    add("<img src=x onerror=alert(1)>", &copies("TYPE_STRING", "1"));
+    add("large", &copies("TYPE_FP32", "3, 224, 224"));
+    add("image", &copies("TYPE_FP32", "3, -1, -1"));
+    add("list", &copies("TYPE_FP32", "-1, 2"));
+    for number in 1..=36 {
+        add(&format!("copy_{number}"), &copies("TYPE_FP32", "4"));
+    }
+    add("broken", "backend: \"none\"");
+    repository::add(models.path(), "cut_short", "platform: \"onnxruntime_onnx\"", Some(b"no ONNX"));
     let server = Server::deuteron(models.path(), &["--shards=1", "--exit-on-error=false", "--strict-readiness=false"]);
     let keys = folder.path().join("keys.toml");
     fs::write(&keys, KEYS).unwrap();
@@ -57,10 +66,17 @@ fn a_browser_shows_the_server_and_asks_a_model_without_a_mouse() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.lines().count() > 15 && text.lines().all(|line| line.starts_with("ok ")), "{text}");
-    for name in ["light.png", "dark.png", "narrow.png"] {
+    assert!(text.lines().count() > 50 && text.lines().all(|line| line.starts_with("ok ")), "{text}");
+    for name in ["light.png", "dark.png", "narrow.png", "models.png", "image.png", "ensemble.png", "phone.png"] {
         assert!(fs::metadata(pictures.join(name)).unwrap().len() > 10_000, "{name}");
     }
+}
+
+/// The configuration of a model that copies its input.
+fn copies(datatype: &str, dims: &str) -> String {
+    let tensor =
+        |kind: &str, name: &str| format!("{kind} {{ name: \"{name}\" data_type: {datatype} dims: [ {dims} ] }} ");
+    format!("backend: \"identity\" {}{}", tensor("input", "x"), tensor("output", "y"))
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The console: a page at `/` of the metrics port that shows the server while it runs. The page
-//! itself is three files; it reads `/metrics`, the log's last lines, and the endpoints of REST that
+//! itself is a few files; it reads `/metrics`, the log's last lines, and the endpoints of REST that
 //! describe the server or run a model. It cannot reach endpoints that change the server.
 
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +19,17 @@ const POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none
 
 const PAGE: &[u8] = include_bytes!("../../console/index.html");
 const STYLE: &[u8] = include_bytes!("../../console/console.css");
-const SCRIPT: &[u8] = include_bytes!("../../console/console.js");
+/// The script and its modules, by path.
+const SCRIPTS: [(&[u8], &[u8]); 8] = [
+    (b"/console/chart.js", include_bytes!("../../console/chart.js")),
+    (b"/console/console.js", include_bytes!("../../console/console.js")),
+    (b"/console/ensemble.js", include_bytes!("../../console/ensemble.js")),
+    (b"/console/input.js", include_bytes!("../../console/input.js")),
+    (b"/console/metrics.js", include_bytes!("../../console/metrics.js")),
+    (b"/console/page.js", include_bytes!("../../console/page.js")),
+    (b"/console/picture.js", include_bytes!("../../console/picture.js")),
+    (b"/console/server.js", include_bytes!("../../console/server.js")),
+];
 
 /// The path of the log's lines; the number of the first one wanted follows.
 const LOG_PATH: &[u8] = b"/console/logs/";
@@ -30,9 +40,19 @@ const SERVER_PATH: &[u8] = b"/console/server";
 const OF_PROXIES: [&str; 4] = ["forwarded", "via", "x-forwarded-for", "x-real-ip"];
 
 /// The page should load at once, over a slow line too.
-pub const CONSOLE_SIZE_MAX: usize = 40 * 1024;
+pub const CONSOLE_SIZE_MAX: usize = 72 * 1024;
 
-const _: () = assert!(PAGE.len() + STYLE.len() + SCRIPT.len() <= CONSOLE_SIZE_MAX, "the console is small");
+const _: () = assert!(console_size() <= CONSOLE_SIZE_MAX, "the console is small");
+
+const fn console_size() -> usize {
+    let mut size = PAGE.len() + STYLE.len();
+    let mut scripts: &[(&[u8], &[u8])] = &SCRIPTS;
+    while let [(_, bytes), others @ ..] = scripts {
+        size += bytes.len();
+        scripts = others;
+    }
+    size
+}
 
 /// The console's part that a request to the metrics port asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,10 +112,12 @@ pub fn read(rules: ConsoleRules, message: &Message) -> Result<Option<ConsoleRequ
 fn find(message: &Message) -> Option<ConsoleRequest> {
     let is_read = matches!(message.method, Method::Get | Method::Head);
     let path = &message.path[..];
+    if is_read && let Some((_, bytes)) = SCRIPTS.iter().find(|(own, _)| *own == path) {
+        return Some(ConsoleRequest::File("text/javascript; charset=utf-8", bytes));
+    }
     match path {
         b"/" if is_read => Some(ConsoleRequest::File("text/html; charset=utf-8", PAGE)),
         b"/console.css" if is_read => Some(ConsoleRequest::File("text/css; charset=utf-8", STYLE)),
-        b"/console.js" if is_read => Some(ConsoleRequest::File("text/javascript; charset=utf-8", SCRIPT)),
         b"/v2/repository/index" => Some(ConsoleRequest::Rest),
         _ if is_read && path == SERVER_PATH => Some(ConsoleRequest::Server),
         _ if is_read && path.starts_with(LOG_PATH) => {
@@ -194,7 +216,7 @@ mod tests {
     fn it_reads_all_asks_models_and_changes_nothing() {
         let host = [("Host", "127.0.0.1:8002")];
         let find = |method, path| read(HERE, &request(method, path, &host)).unwrap();
-        for path in ["/", "/console.css", "/console.js"] {
+        for path in ["/", "/console.css", "/console/console.js", "/console/chart.js"] {
             assert!(matches!(find(Method::Get, path), Some(ConsoleRequest::File(..))), "{path}");
             assert_eq!(find(Method::Post, path), None, "{path}");
         }
