@@ -10,7 +10,7 @@ import { access, askJson, askReady, askText, modelPath, parseJson, refused, tell
 
 const PERIOD = 1000;
 const PERIOD_MAX = 15 * 1000;
-// Bytes a second of what is asked again and again: what is larger is asked less often.
+// Bytes a second of each thing that is polled: the larger it is, the less often.
 const PACES = { metrics: 24 * 1024, statistics: 8 * 1024, server: 8 * 1024 };
 const ARGUMENT_MAX = 100 * 1024; // bytes of a body in the line of curl: Linux takes 128 KiB in an argument
 const SHELL_MAX = 2000; // characters of the line of curl that are shown
@@ -155,7 +155,7 @@ function engineOf(own) {
   return labels ? `${labels.engine} ${labels.engine_version || ''}` : '';
 }
 
-// Where a model runs; its instances have threads of their own, or the threads of connections run it.
+// The threads that run a model: those of its instances, or those of the connections.
 function placeOf(own) {
   const placement = metrics.rows('deuteron_model_placement', own)[0]?.labels.placement || '';
   const instances = metrics.rows('deuteron_instance_batches_total', own).length;
@@ -357,7 +357,7 @@ const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 const curl = (path, more = '') => `curl -s ${more}${quoted(`http${server.http_tls ? 's' : ''}://${byId('target').value}${path}`)}`
   + `${access.key ? ' -H "Authorization: Bearer $DEUTERON_KEY"' : ''}`;
 
-// What is too long for an argument comes as input. The key is that of the shell, and is not shown.
+// A body that is too long for an argument comes as input. The key is that of the shell, and is not shown.
 export function curlLine() {
   const line = curl(`${modelPath(chosen)}/infer`);
   const { json, tail } = requestBody();
@@ -388,7 +388,7 @@ async function copy() {
   }
 }
 
-// ---- what is asked again and again
+// ---- polling
 
 function say(text, kind) {
   const state = byId('state');

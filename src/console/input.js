@@ -48,7 +48,7 @@ export function nestedShape(text) {
   return list === null ? null : sizes(list);
 }
 
-// The shape of so many values for an input whose sizes below 1 are free: that of the brackets if it fits, else the last free
+// The shape of `count` values for an input whose sizes below 1 are free: that of the brackets if it fits, else the last free
 // side takes what the fixed ones leave. Null if no shape fits.
 export function shapeFor(free, count, nested) {
   const padded = nested && [...Array(Math.max(0, free.length - nested.length)).fill(1), ...nested];

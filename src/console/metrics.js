@@ -60,7 +60,7 @@ function pair(span) {
   return { last, first: looks.findLast((look) => look.at <= last.at - span) || looks[0] };
 }
 
-// How much a counter grew in the last minute.
+// The growth of a counter in the last minute.
 export function grown(name, wanted) {
   const { first, last } = pair(MINUTE);
   return Math.max(0, sumOf(last, name, wanted) - sumOf(first, name, wanted));
@@ -72,7 +72,7 @@ export function rate(name, wanted) {
   return Math.max(0, sumOf(last, name, wanted) - sumOf(first, name, wanted)) / ((last.at - first.at) / 1000);
 }
 
-// How much each bucket of a histogram grew: [[upper bound, count], …], the bounds ascending.
+// The growth of each bucket of a histogram: [[upper bound, count], …], the bounds ascending.
 export function growth(name, wanted, span = WINDOW) {
   if (!looks.length) return [];
   const { first, last } = pair(span);

@@ -1,4 +1,4 @@
-// What the page is made of: elements, tables, and numbers as text.
+// Elements, tables, and numbers as text.
 
 const SVG = 'http://www.w3.org/2000/svg';
 

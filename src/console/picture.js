@@ -23,8 +23,8 @@ const FITS = {
   own: 'in its own size',
 };
 
-// Where a picture lies in a shape of an input, sizes below 1 being free: the axes of its sides, its channels, and whether
-// these come first. Null if the shape is of no picture.
+// The place of a picture in a shape of an input, sizes below 1 being free: the axes of its sides, its channels, and the flag
+// that these come first. Null if the shape is of no picture.
 export function layoutOf(shape, datatype) {
   if (!/^(FP|U?INT8)/.test(datatype)) return null;
   const rank = shape.length;

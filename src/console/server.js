@@ -1,10 +1,10 @@
 // Asks the server that the page came from.
 
-const PATIENCE = 5000; // a server that does not answer for so long is shown as such
+const PATIENCE = 5000; // a server that does not answer within this time is shown as not reachable
 
 export const access = { key: '' };
-// Parts that are not asked for again until another key is there, and whether a key would open them: each refusal is
-// counted by the server.
+// Parts that are not asked for again until another key is there: the server counts each refusal. True if a key would open
+// the part.
 export const refused = new Map();
 
 export async function ask(path, { isPatient, headers = {}, ...options } = {}) {
@@ -22,7 +22,7 @@ export async function ask(path, { isPatient, headers = {}, ...options } = {}) {
 export const askText = async (path, options) => (await ask(path, options)).text();
 export const askJson = async (path, options) => parseJson(await askText(path, options));
 
-// `ready` is false without an error status of the server.
+// Returns why the server is not ready; empty if it is.
 export async function askReady() {
   const reply = await fetch('/v2/health/ready', { cache: 'no-store', signal: AbortSignal.timeout(PATIENCE) });
   return reply.ok ? '' : (await reply.text()) || 'the server does not say why';
