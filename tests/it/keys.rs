@@ -163,7 +163,7 @@ fn every_endpoint_asks_for_a_key_that_is_good_for_it_by_any_protocol_and_method(
             }
         }
     }
-    assert_eq!((differences, asked), (Vec::<String>::new(), 28 * 12 * 4));
+    assert_eq!((differences, asked), (Vec::<String>::new(), 32 * 12 * 4));
     assert_eq!(http::get(server.http(), "/v3").unwrap().status, 404, "what is nowhere needs no key");
     let log = server.log();
     assert!(log.contains("key=\"for-read\"") && !log.contains("s3cret"), "{log}");

@@ -17,7 +17,19 @@ use crate::support::{h2, http};
 /// Every category with its paths and RPCs, and true for an RPC whose call ends by itself.
 pub(crate) const HTTP: &[(&str, &[&str])] = &[
     ("health", &["/v2/health/live", "/v2/health/ready", "/v2/models/m/ready", "/v2/models/m/versions/1/ready"]),
-    ("metadata", &["/v2", "/v2?verbose=1", "/v2/models/m", "/v2/models/m/versions/1"]),
+    (
+        "metadata",
+        &[
+            "/",
+            "/v2",
+            "/v2?verbose=1",
+            "/v2/docs",
+            "/v2/docs/openapi.json",
+            "/v2/models/m",
+            "/v2/models/m/versions/1",
+            "/v2/models/m/docs/openapi.json",
+        ],
+    ),
     (
         "inference",
         &[
@@ -122,7 +134,7 @@ fn a_restricted_endpoint_answers_those_who_have_its_key_by_any_protocol_and_meth
             }
         }
     }
-    assert_eq!(asked, 28 * 6 * 6);
+    assert_eq!(asked, 32 * 6 * 6);
     let metrics = http::get(server.metrics(), "/metrics").unwrap();
     assert_eq!(metrics.status, 200, "metrics are not restricted");
     assert_eq!(http::get(server.http(), "/v3").unwrap().status, 404, "what is nowhere needs no key");

@@ -116,6 +116,58 @@ fn the_openapi_document_is_valid() {
 }
 
 #[test]
+fn the_root_leads_to_the_interface() {
+    let server = server();
+    let ask = |path: &str, accept: &str| {
+        http::exchange(server.http(), &http::request("GET", path, &[("Accept", accept)], b"")).unwrap()
+    };
+    let links: Value = serde_json::from_slice(&ask("/", "*/*").body).unwrap();
+    for name in ["server", "docs", "openapi"] {
+        assert_eq!(ask(links[name].as_str().unwrap(), "*/*").status, 200, "{name}");
+    }
+    let page = ask("/", "text/html,*/*;q=0.8");
+    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    let docs = ask("/v2/docs", "text/html");
+    assert!(docs.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
+    let text = String::from_utf8(docs.body).unwrap();
+    assert!(!text.contains("http:") && !text.contains("https:") && !text.contains("innerHTML"), "{text}");
+    let unknown = ask("/v2/models/none/docs/openapi.json", "*/*");
+    assert_eq!(unknown.status, 404, "{}", String::from_utf8_lossy(&unknown.body));
+}
+
+#[test]
+fn generated_clients_run_a_model() {
+    let Some(environment) = Environment::create("openapi", "tests/openapi/requirements.txt", &["python3"]) else {
+        return;
+    };
+    let (server, folder) = (server(), Folder::new("openapi-clients"));
+    for (name, path) in [("server", "/v2/docs/openapi.json"), ("model", "/v2/models/digits/docs/openapi.json")] {
+        let file = folder.path().join(name).with_extension("json");
+        fs::write(&file, http::get(server.http(), path).unwrap().body).unwrap();
+        let generator = ["-m", "openapi_python_client", "generate", "--meta=none", "--fail-on-warning"];
+        let output = Command::new(environment.python())
+            .args(generator)
+            .arg(format!("--config={}", root().join("tests/openapi/generator.yaml").display()))
+            .arg(format!("--path={}", file.display()))
+            .arg(format!("--output-path={}", folder.path().join(format!("{name}_client")).display()))
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&said));
+    }
+    let output = Command::new(environment.python())
+        .arg(root().join("tests/openapi/generated.py"))
+        .arg(format!("http://{}", server.http()))
+        .arg(root().join("examples/models/digits/request.json"))
+        .env("PYTHONPATH", folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said.lines().filter(|line| line.starts_with("ok ")).count(), 7, "{said}");
+}
+
+#[test]
 fn the_client_in_plain_python_is_right_as_often_as_the_model() {
     let server = server();
     let client = Path::new("examples/client.py");

@@ -39,6 +39,10 @@ impl Default for ConnectionTimeouts {
 pub struct ConsoleRules {
     /// Its audience.
     pub audience: ConsoleAudience,
+    /// Its own port, which has the metrics too, if it is served on a chosen one.
+    pub port: Option<u16>,
+    /// True if its own port has TLS.
+    pub has_tls: bool,
     /// The port of HTTP, if it is served on a chosen one.
     pub http_port: Option<u16>,
     /// True if that port has TLS.

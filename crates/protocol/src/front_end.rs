@@ -279,7 +279,10 @@ impl Reach {
             )
             | PathTarget::NamedRepository => Some(Self::Closed),
             PathTarget::Server(
-                Route::OpenApi
+                Route::Docs
+                | Route::Links
+                | Route::OpenApi
+                | Route::ModelOpenApi(_)
                 | Route::Logging
                 | Route::TraceSetting(_)
                 | Route::Metrics
@@ -291,7 +294,7 @@ impl Reach {
                 | Route::ModelGenerate(..)
                 | Route::ModelStatistics(_),
             )
-            | PathTarget::Model(_, _, RouteAction::Generate(_) | RouteAction::Trace)
+            | PathTarget::Model(_, _, RouteAction::Generate(_) | RouteAction::OpenApi | RouteAction::Trace)
             | PathTarget::HostedModels
             | PathTarget::HostedModel(_) => None,
         }

@@ -272,7 +272,12 @@ impl Route<'_> {
     const fn category(&self) -> ApiCategory {
         match self {
             Self::ServerLive | Self::ServerReady | Self::ModelReady(_) => ApiCategory::Health,
-            Self::ServerMetadata | Self::ModelMetadata(_) | Self::OpenApi => ApiCategory::Metadata,
+            Self::Links
+            | Self::ServerMetadata
+            | Self::ModelMetadata(_)
+            | Self::Docs
+            | Self::OpenApi
+            | Self::ModelOpenApi(_) => ApiCategory::Metadata,
             Self::ModelInfer(_) | Self::ModelGenerate(..) => ApiCategory::Inference,
             Self::Logging => ApiCategory::Logging,
             Self::TraceSetting(_) => ApiCategory::Trace,
@@ -293,7 +298,7 @@ impl RouteAction {
         match self {
             Self::Config => ApiCategory::ModelConfig,
             Self::Generate(_) | Self::Infer => ApiCategory::Inference,
-            Self::Metadata => ApiCategory::Metadata,
+            Self::Metadata | Self::OpenApi => ApiCategory::Metadata,
             Self::Ready => ApiCategory::Health,
             Self::Statistics => ApiCategory::Statistics,
             Self::Trace => ApiCategory::Trace,
@@ -363,7 +368,9 @@ mod tests {
         check("/v2/models/stats", "statistics");
         check("/v2/trace/setting", "trace");
         check("/v2/models/m/trace/setting", "trace");
-        check("/v2/docs/openapi.json", "metadata");
+        for path in ["/", "/v2/docs", "/v2/docs/openapi.json", "/v2/models/m/versions/1/docs/openapi.json"] {
+            check(path, "metadata");
+        }
         check("/v2/logging", "logging");
         for end in ["index", "models/m/load", "models/m/unload"] {
             check(&format!("/v2/repository/{end}"), "model-repository");

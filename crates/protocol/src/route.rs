@@ -22,14 +22,20 @@ use wire::message::Method;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route<'a> {
+    /// `GET /`.
+    Links,
     /// `GET /v2`.
     ServerMetadata,
     /// `GET /v2/health/live`.
     ServerLive,
     /// `GET /v2/health/ready`.
     ServerReady,
+    /// `GET /v2/docs`.
+    Docs,
     /// `GET /v2/docs/openapi.json`.
     OpenApi,
+    /// `GET /v2/models/M[/versions/V]/docs/openapi.json`.
+    ModelOpenApi(ModelPath<'a>),
     /// `GET /v2/models/M[/versions/V]`.
     ModelMetadata(ModelPath<'a>),
     /// `GET /v2/models/M[/versions/V]/ready`.
@@ -158,6 +164,7 @@ pub(super) enum RouteAction {
     Generate(Delivery),
     Infer,
     Metadata,
+    OpenApi,
     Ready,
     Statistics,
     Trace,
@@ -239,6 +246,7 @@ impl<'a> PathTarget<'a> {
                     RouteAction::Generate(delivery) => Route::ModelGenerate(path, delivery),
                     RouteAction::Infer => Route::ModelInfer(path),
                     RouteAction::Metadata => Route::ModelMetadata(path),
+                    RouteAction::OpenApi => Route::ModelOpenApi(path),
                     RouteAction::Ready => Route::ModelReady(path),
                     RouteAction::Statistics => Route::ModelStatistics(path),
                     RouteAction::Trace => Route::TraceSetting(Some(path)),
@@ -317,15 +325,19 @@ fn unknown_path() -> Error {
 
 /// The table of paths; `None` for an unknown one.
 pub(super) fn find_endpoint(path: &str) -> Option<(AllowedMethods, PathTarget<'_>)> {
+    let served = |route| Some((AllowedMethods::Get, PathTarget::Server(route)));
+    if path == "/" {
+        return served(Route::Links);
+    }
     let mut parts = path.strip_prefix("/v2")?.split('/');
     // Text between `v2` and the first slash means another word, as in `/v2x`.
     if !parts.next()?.is_empty() {
         return None;
     }
     let parts: smallvec::SmallVec<[&str; 8]> = parts.collect();
-    let served = |route| Some((AllowedMethods::Get, PathTarget::Server(route)));
     match parts.as_slice() {
         [] => served(Route::ServerMetadata),
+        ["docs"] => served(Route::Docs),
         ["docs", "openapi.json"] => served(Route::OpenApi),
         ["health", "live"] => served(Route::ServerLive),
         ["health", "ready"] => served(Route::ServerReady),
@@ -351,6 +363,7 @@ fn model<'a>(name: &'a str, version: Option<&'a str>, rest: &[&'a str]) -> Optio
         [] => (AllowedMethods::Get, RouteAction::Metadata),
         ["ready"] => (AllowedMethods::Get, RouteAction::Ready),
         ["config"] => (AllowedMethods::Get, RouteAction::Config),
+        ["docs", "openapi.json"] => (AllowedMethods::Get, RouteAction::OpenApi),
         ["infer"] => (AllowedMethods::Post, RouteAction::Infer),
         ["generate"] => (AllowedMethods::Post, RouteAction::Generate(Delivery::Single)),
         ["generate_stream"] => (AllowedMethods::Post, RouteAction::Generate(Delivery::Stream)),
@@ -410,7 +423,11 @@ mod tests {
     #[test]
     fn paths_and_methods_lead_to_endpoints() {
         let check = |method: &str, path: &str, want: &str| assert_eq!(outcome(method, path), want, "{method} {path}");
+        check("GET", "/", "Links");
         check("GET", "/v2", "ServerMetadata");
+        check("GET", "/v2/docs", "Docs");
+        check("GET", "/v2/models/m/docs/openapi.json", "ModelOpenApi({ name: \"m\", version: None })");
+        check("GET", "/v2/models/docs/versions/2/docs/openapi.json", "ModelOpenApi({ name: \"docs\", version: Some(2) })");
         check("HEAD", "/v2/health/live", "ServerLive");
         check("GET", "/v2/health/ready", "ServerReady");
         check("GET", "/v2/models/a.b-c_1", "ModelMetadata({ name: \"a.b-c_1\", version: None })");
@@ -455,8 +472,10 @@ mod tests {
     fn other_paths_are_unknown_and_other_methods_are_refused() {
         for path in [
             "",
-            "/",
+            "//",
             "*",
+            "/v2/docs/",
+            "/v2/models/m/docs",
             "/v1",
             "/v2/",
             "//v2",

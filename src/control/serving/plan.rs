@@ -375,6 +375,8 @@ fn console_rules(settings: &Settings) -> ConsoleRules {
     let tls = &settings.tls;
     ConsoleRules {
         audience: settings.console,
+        port: settings.metrics.map(|(_, port)| port).filter(|port| *port != 0),
+        has_tls: tls.metrics.has_tls(),
         http_port: settings.http.map(|(_, port)| port).filter(|port| *port != 0),
         has_http_tls: tls.http.has_tls(),
         asks_models: settings.http.is_some() && (!tls.http.is_mutual || tls.metrics.is_mutual),

@@ -45,6 +45,7 @@ use crate::shard::requests::keys::AdmittedRequest;
 use crate::shard::requests::offload::{DecodedAhead, decode_ahead};
 use crate::shard::requests::reply_stream::ReplyStream;
 use crate::shard::requests::tracing::{FrontTrace, HttpTrace, TraceFront};
+use crate::shard::services::console;
 use crate::shard::services::control_request::{ControlLease, OrderOrigin};
 use crate::shard::services::hosted;
 use crate::shard::services::logging;
@@ -124,6 +125,7 @@ pub async fn handle_message(
         Ok(Route::Logging) => log_settings(shard, method, &body),
         Ok(Route::SharedMemory(kind, action, name)) => regions(shard, (kind, action, name), &body).await,
         Ok(Route::TraceSetting(path)) => trace_setting(shard, path, method, &body).await,
+        Ok(Route::Links) => Ok(links(shard, &fields)),
         Ok(Route::Metrics) => Ok(metrics_text::reply(shard).await),
         Ok(Route::Hosted(action)) => hosted::answer(shard, action, &fields, &body).await,
         Ok(route) => match wanted_model(&route) {
@@ -320,7 +322,12 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
         }
         Route::ServerLive => server::live_reply(),
         Route::ServerReady => server::ready_reply(shard.is_ready(), shard.models.start_counts(), &shard.loads()),
-        Route::OpenApi => openapi::reply(shard.version()),
+        Route::Docs => openapi::page_reply(),
+        Route::OpenApi => openapi::reply(shard.version(), shard.requests.keys.is_on()),
+        Route::ModelOpenApi(path) => {
+            let facts = shard.model(path.name, path.version)?;
+            openapi::model_reply(shard.version(), shard.requests.keys.is_on(), path, &facts.spec)
+        }
         Route::ModelMetadata(path) => {
             let facts = shard.model(path.name, path.version)?;
             server::model_metadata_reply(&facts.spec, &facts.versions)
@@ -333,6 +340,7 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
         | Route::ModelInfer(_)
         | Route::Hosted(_)
         | Route::Metrics
+        | Route::Links
         | Route::ModelReady(_)
         | Route::Repository(_)
         | Route::SharedMemory(..)
@@ -340,6 +348,12 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
             return Err(Error::internal("this route is answered asynchronously"));
         }
     })
+}
+
+/// The links at the root of the port.
+fn links(shard: &Shard, fields: &Fields) -> Reply {
+    let console = console::link(shard.server_context.service.console, fields);
+    server::links_reply(console.as_deref(), server::prefers_html(fields.get("accept")))
 }
 
 async fn model_ready(shard: &Shard, path: ModelPath<'_>) -> Result<Reply, Error> {
@@ -371,7 +385,7 @@ fn model_ready_reply(path: ModelPath<'_>, follows_triton: bool, is_ready: bool) 
 /// The model whose configuration or metadata a route asks for.
 const fn wanted_model<'a>(route: &Route<'a>) -> Option<&'a str> {
     match route {
-        Route::ModelConfig(path) | Route::ModelMetadata(path) => Some(path.name),
+        Route::ModelConfig(path) | Route::ModelMetadata(path) | Route::ModelOpenApi(path) => Some(path.name),
         _ => None,
     }
 }

@@ -152,6 +152,26 @@ fn is_of_this_machine(fields: &Fields) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
+/// The address of the console, under the name by which the client asked another port; `None` if this client is not shown
+/// it, or the name is not one of a machine.
+pub fn link(rules: ConsoleRules, fields: &Fields) -> Option<String> {
+    let port = rules.port?;
+    let is_shown = match rules.audience {
+        ConsoleAudience::All => true,
+        ConsoleAudience::Loopback => is_of_this_machine(fields),
+        ConsoleAudience::None => false,
+    };
+    let host = fields.get("host").and_then(|host| str::from_utf8(host).ok()).filter(|_| is_shown)?;
+    let name = match host.rsplit_once(':') {
+        // The last colon of an IPv6 address without a port is within its brackets.
+        Some((name, port)) if !port.ends_with(']') => name,
+        _ => host,
+    };
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._[]:".contains(&byte);
+    let scheme = if rules.has_tls { "https" } else { "http" };
+    (!name.is_empty() && name.bytes().all(is_name)).then(|| format!("{scheme}://{name}:{port}/"))
+}
+
 /// A file of the page.
 pub fn file_reply(content_type: &'static str, bytes: &'static [u8]) -> Reply {
     let mut reply = Reply::new(200, content_type, Bytes::from_static(bytes));
@@ -206,6 +226,8 @@ mod tests {
 
     const HERE: ConsoleRules = ConsoleRules {
         audience: ConsoleAudience::Loopback,
+        port: Some(8002),
+        has_tls: false,
         http_port: Some(8000),
         has_http_tls: false,
         asks_models: true,
@@ -303,5 +325,22 @@ mod tests {
         assert!(!shown(ConsoleAudience::Loopback, None));
         assert!(shown(ConsoleAudience::All, Some("10.0.0.1:9")));
         assert!(!shown(ConsoleAudience::None, Some("127.0.0.1:9")));
+    }
+
+    #[test]
+    fn the_link_is_for_clients_that_are_shown_the_console() {
+        let of = |rules, host: &str| link(rules, &request(Method::Get, "/", &[("Host", host)]).fields);
+        let here = Some("http://localhost:8002/".to_owned());
+        assert_eq!((of(HERE, "localhost:8000"), of(HERE, "localhost")), (here.clone(), here));
+        assert_eq!(of(HERE, "[::1]:8000").as_deref(), Some("http://[::1]:8002/"));
+        assert_eq!(of(HERE, "[::1]").as_deref(), Some("http://[::1]:8002/"));
+        assert_eq!(of(HERE, "node-7:8000"), None);
+        let tls = ConsoleRules { has_tls: true, ..ALL };
+        assert_eq!(of(tls, "node-7:8000").as_deref(), Some("https://node-7:8002/"));
+        for host in ["", ":8000", "a\"b", "<script>:1", "a/b"] {
+            assert_eq!(of(ALL, host), None, "{host}");
+        }
+        assert_eq!(of(ConsoleRules { port: None, ..ALL }, "node-7:8000"), None);
+        assert_eq!(of(ConsoleRules { audience: ConsoleAudience::None, ..ALL }, "localhost"), None);
     }
 }

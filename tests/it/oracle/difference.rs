@@ -26,6 +26,14 @@ pub const DIFFERENCES: &[Difference] = &[
         becomes: Becomes::Replaced("501 ", "415 "),
     },
     Difference {
+        decision: "the root of the port has links; Triton has nothing there",
+        on: On::Cases(&["server: GET /"]),
+        becomes: Becomes::Answer(
+            "200 application/json\n\
+             {\"server\":\"/v2\",\"docs\":\"/v2/docs\",\"openapi\":\"/v2/docs/openapi.json\"}",
+        ),
+    },
+    Difference {
         decision: "liveness has the protocol's JSON body; Triton's is empty",
         on: On::Cases(&["health: GET /v2/health/live"]),
         becomes: Becomes::Answer("200 application/json\n{\"live\":true}"),

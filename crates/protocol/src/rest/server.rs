@@ -132,6 +132,27 @@ pub fn metadata_reply(name: &str, version: &str, extensions: &[&str]) -> Reply {
     Reply::new(200, JSON, json)
 }
 
+/// The links at the root of the HTTP port, as JSON or as a page. `console` is an address without
+/// characters that need quoting.
+pub fn links_reply(console: Option<&str>, is_html: bool) -> Reply {
+    let own = [("server", "/v2"), ("docs", "/v2/docs"), ("openapi", "/v2/docs/openapi.json")];
+    let links = own.into_iter().chain(console.map(|console| ("console", console)));
+    if is_html {
+        let items: String = links.map(|(name, link)| format!("<li>{name}: <a href=\"{link}\">{link}</a>\n")).collect();
+        let page = format!("<!doctype html>\n<html lang=\"en\">\n<title>Deuteron</title>\n<ul>\n{items}</ul>\n");
+        return Reply::new(200, "text/html; charset=utf-8", page);
+    }
+    let members: Vec<_> = links.map(|(name, link)| format!("\"{name}\":\"{link}\"")).collect();
+    Reply::new(200, JSON, format!("{{{}}}", members.join(",")))
+}
+
+/// Returns true if the field `Accept` names HTML before JSON, as browsers do.
+pub fn prefers_html(accept: Option<&[u8]>) -> bool {
+    let kinds = accept.unwrap_or_default().split(|byte| *byte == b',');
+    let mut names = kinds.map(|kind| kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii());
+    names.find(|name| [&b"text/html"[..], b"application/json"].contains(name)) == Some(b"text/html")
+}
+
 /// A model's metadata: its ready versions, and its tensors with their full shapes.
 pub fn model_metadata_reply(spec: &ModelSpec, versions: &[u64]) -> Reply {
     let mut json = Vec::from(b"{\"name\":");
@@ -218,5 +239,27 @@ mod tests {
             r#"200 {"name":"m","versions":["1","12"],"platform":"identity","inputs":[{"name":"IN","datatype":"FP32","shape":[-1,-1,4]}],"outputs":[{"name":"OUT","datatype":"BYTES","shape":[-1,1]}]}"#
         );
         assert_eq!(text(&model_config_reply(&model)), "200 {}");
+    }
+
+    #[test]
+    fn the_root_has_links_as_json_or_as_a_page() {
+        let want = r#"200 {"server":"/v2","docs":"/v2/docs","openapi":"/v2/docs/openapi.json"}"#;
+        assert_eq!(text(&links_reply(None, false)), want);
+        let json = text(&links_reply(Some("http://localhost:8002/"), false));
+        assert!(json.ends_with(r#","console":"http://localhost:8002/"}"#), "{json}");
+        let page = links_reply(Some("http://localhost:8002/"), true);
+        assert_eq!(page.fields[0].1, "text/html; charset=utf-8");
+        let page = String::from_utf8(page.body.concat()).unwrap();
+        assert!(page.contains(r#"<a href="http://localhost:8002/">"#) && page.contains(r#"<a href="/v2">"#), "{page}");
+        for (accept, want) in [
+            ("text/html,application/xhtml+xml,*/*;q=0.8", true),
+            ("application/xhtml+xml, text/html;q=0.9", true),
+            ("application/json, text/html", false),
+            ("*/*", false),
+            ("", false),
+        ] {
+            assert_eq!(prefers_html(Some(accept.as_bytes())), want, "{accept}");
+        }
+        assert!(!prefers_html(None));
     }
 }
