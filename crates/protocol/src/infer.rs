@@ -49,6 +49,8 @@ pub struct ResponsePlan {
     pub shared: Option<Arc<SharedTensors>>,
     /// REST only: the parameter `non_finite_output`.
     pub non_finite: NonFinite,
+    /// Generate only: outputs of several axes are lists within lists.
+    pub is_nested: bool,
 }
 
 /// The form of NaN and of the infinities in JSON, which has no numbers for them.

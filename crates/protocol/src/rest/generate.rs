@@ -1,6 +1,7 @@
 //! Generate: requests and responses as plain JSON. A member is an input by its name, a parameter otherwise; a response
 //! has the outputs by their names. The texts, the order of the checks and of the keys are Triton's (`http_server.cc`,
-//! `GenerateRequestClass`). Bounded as `decode` is.
+//! `GenerateRequestClass`). Lists within lists, which Triton refuses, are answered by lists within lists; to all others
+//! outputs are flat, as Triton's are. Bounded as `decode` is.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +16,9 @@ use crate::rest::decode::{self, check_output_formats};
 use crate::rest::encode::{JSON, error_json, write_parameter};
 use crate::rest::fault::json_error;
 use base::budget::ReceiveReservation;
-use base::error::Error;
+use base::error::{Code, Error};
 use base::limits::PARAMETERS_MAX;
-use base::tensor::{Datatype, Tensor, distribute, element_count};
+use base::tensor::{Datatype, Shape, Tensor, distribute, element_count};
 use model::parameters::{ParameterValue, Parameters};
 use model::{CorrelationId, ModelSpec, TensorSpec};
 use wire::json::{Document, JsonValue, RawArray, ValueKind, writer};
@@ -37,6 +38,8 @@ struct GenerateFields<'d> {
     sequence: SequenceParameters,
     parameters: Parameters,
     non_finite: NonFinite,
+    /// True if an input came as lists within lists.
+    is_nested: bool,
     /// Members that are no inputs.
     count: usize,
 }
@@ -57,28 +60,59 @@ pub fn decode(spec: &ModelSpec, body: &Bytes, memory: &mut ReceiveReservation) -
         return Err(Error::malformed_json("attempt to get members for non-object"));
     }
     let (inputs, sequence, parameters, non_finite) = Default::default();
-    let mut fields = GenerateFields { spec, id, inputs, sequence, parameters, non_finite, count: 0 };
-    for (name, own) in root.members() {
-        if name == NESTED {
-            if *own.kind() != ValueKind::Null {
-                fields.take_nested(own, memory)?;
-            }
-        } else {
-            fields.take(name, root.get(name).unwrap_or(own), memory)?;
-        }
-    }
-    let GenerateFields { mut inputs, sequence, parameters, non_finite, .. } = fields;
+    let mut fields = GenerateFields { spec, id, inputs, sequence, parameters, non_finite, is_nested: false, count: 0 };
+    fields.take_all(root, memory).map_err(|error| with_inputs(error, spec))?;
+    let GenerateFields { mut inputs, sequence, parameters, non_finite, is_nested, .. } = fields;
     let outputs = check_outputs(spec, id, &[], false)?;
     check_output_formats(spec, &outputs)?;
-    let (inputs, rows) = check::check(spec, id, &mut inputs)?;
+    let (inputs, rows) = check::check(spec, id, &mut inputs).map_err(|error| with_inputs(error, spec))?;
     check::check_sequence(spec, &sequence, rows)?;
     let repeated = ResponsePlan::repeated(spec, &sequence);
-    let plan = ResponsePlan { id: id.to_owned(), outputs, repeated, non_finite, ..ResponsePlan::default() };
+    let plan = ResponsePlan { id: id.to_owned(), outputs, repeated, non_finite, is_nested, ..ResponsePlan::default() };
     let (priority, timeout) = Default::default();
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, parameters, plan })
 }
 
+/// Adds the model's inputs to a client's mistake.
+fn with_inputs(error: Error, spec: &ModelSpec) -> Error {
+    if !matches!(error.code(), Code::InvalidArgument | Code::MalformedJson) {
+        return error;
+    }
+    let text = |input: &TensorSpec| {
+        let open = if input.is_optional { " (optional)" } else { "" };
+        let sizes: Vec<_> = input.shape.iter().map(ToString::to_string).collect();
+        let elements = elements_text(&input.shape);
+        format!("{} {} [{}] of {elements}{open}", input.name, input.datatype.name(), sizes.join(","))
+    };
+    let inputs: Vec<_> = spec.inputs.iter().map(text).collect();
+    error.with_suffix(&format!(" (inputs of model '{}': {})", spec.name, inputs.join("; ")))
+}
+
+/// The number of elements that a shape takes.
+fn elements_text(shape: &[i64]) -> String {
+    let fixed = shape.iter().filter(|size| **size != -1).fold(1_i64, |product, size| product.saturating_mul(*size));
+    match (shape.contains(&-1), fixed) {
+        (true, 1) => "any number of elements".to_owned(),
+        (true, fixed) => format!("a multiple of {fixed} elements"),
+        (false, 1) => "1 element".to_owned(),
+        (false, fixed) => format!("{fixed} elements"),
+    }
+}
+
 impl<'d> GenerateFields<'d> {
+    fn take_all(&mut self, root: JsonValue<'d, '_>, memory: &mut ReceiveReservation) -> Result<(), Error> {
+        for (name, own) in root.members() {
+            if name == NESTED {
+                if *own.kind() != ValueKind::Null {
+                    self.take_nested(own, memory)?;
+                }
+            } else {
+                self.take(name, root.get(name).unwrap_or(own), memory)?;
+            }
+        }
+        Ok(())
+    }
+
     fn take_nested(&mut self, nested: JsonValue<'d, '_>, memory: &mut ReceiveReservation) -> Result<(), Error> {
         if self.spec.input_index(NESTED).is_some() {
             let text = format!("Keyword '{NESTED}' for nested schema also given as input tensor name");
@@ -103,6 +137,7 @@ impl<'d> GenerateFields<'d> {
         if input.is_optional && *value.kind() == ValueKind::Null {
             return Ok(());
         }
+        self.is_nested |= matches!(value.kind(), ValueKind::Raw(array) if array.is_nested());
         let tensor = decode_input(name, input, value, memory)?;
         if self.inputs.iter().any(|have| have.name == name) {
             return Err(refusal(self.id, format!("input '{name}' already exists in request")));
@@ -152,7 +187,8 @@ impl<'d> GenerateFields<'d> {
     }
 }
 
-/// Decodes an input: a scalar or a list, whose elements fill the shape of the model.
+/// Decodes an input: a scalar or a flat list, whose elements fill the shape of the model, or lists within lists, which
+/// have a shape of their own.
 fn decode_input<'d>(
     name: &'d str,
     expected: &TensorSpec,
@@ -171,11 +207,28 @@ fn decode_input<'d>(
     let mut decode = |shape: &[i64]| data::decode_array(name, Some(datatype), shape, &array, memory);
     // As in Triton, an element that is not a string is reported before too many elements.
     let strings = if datatype == Datatype::Bytes { Some(decode(&[1])?) } else { None };
-    let shape = distribute(&expected.shape, count).ok_or_else(|| {
+    let shape = if array.is_nested() { nested_shape(expected, &array) } else { distribute(&expected.shape, count) };
+    let shape = shape.ok_or_else(|| {
         Error::invalid(format!("The schema can not convert input '{name}' to tensor with proper shape"))
     })?;
     let contents = strings.map_or_else(|| decode(&shape), Ok)?;
     Ok(NamedTensor::new(name, Some(datatype), shape, contents))
+}
+
+/// The shape of lists within lists. Open axes in front that they do not have are 1. `None` if they are irregular, or not
+/// of the model's shape.
+fn nested_shape(expected: &TensorSpec, array: &RawArray<'_>) -> Option<Shape> {
+    let own = array.shape()?;
+    let (missing, last) = expected.shape.split_at_checked(expected.shape.len().checked_sub(own.len())?)?;
+    let mut shape: Shape = missing.iter().map(|size| if *size == -1 { 1 } else { *size }).collect();
+    for (size, expected) in own.into_iter().zip(last) {
+        let size = i64::try_from(size).ok()?;
+        if *expected != -1 && *expected != size {
+            return None;
+        }
+        shape.push(size);
+    }
+    missing.iter().all(|size| [-1, 1].contains(size)).then_some(shape)
 }
 
 /// The text of a list with a scalar as its only element; `null` replaces a value that is not a
@@ -243,7 +296,7 @@ pub fn encode(
         writer::string(name, &mut json);
         json.push(b':');
         match value {
-            GenerateValue::Output(output) => write_output(output, &mut json)?,
+            GenerateValue::Output(output) => write_output(output, plan.is_nested, &mut json)?,
             GenerateValue::Parameter(value) => write_parameter(value, plan.non_finite, &mut json),
             GenerateValue::Text(text) => writer::string(text, &mut json),
         }
@@ -266,17 +319,57 @@ fn sequence_parameters(sequence: &SequenceParameters) -> [(&'static str, Paramet
     [("sequence_id", id), ("sequence_start", flag(sequence.is_start)), ("sequence_end", flag(sequence.is_end))]
 }
 
-/// Writes an output: a list of its elements, or its only one.
-fn write_output(output: &SentOutput<'_>, json: &mut Vec<u8>) -> Result<(), Error> {
-    let is_list = element_count(&output.tensor.shape) != Ok(1);
-    if is_list {
-        json.push(b'[');
+/// Writes an output: its only element, a list of its elements or, if the client sent such, lists within lists.
+fn write_output(output: &SentOutput<'_>, is_nested: bool, json: &mut Vec<u8>) -> Result<(), Error> {
+    let shape = &output.tensor.shape;
+    let count = element_count(shape).unwrap_or_default();
+    if count == 1 {
+        return output.write_data(json);
     }
-    output.write_data(json)?;
-    if is_list {
-        json.push(b']');
+    json.push(b'[');
+    if is_nested && shape.len() > 1 && count > 1 {
+        let mut elements = Vec::with_capacity(output.size_expected());
+        output.write_data(&mut elements)?;
+        write_rows(&elements, shape, json);
+    } else {
+        output.write_data(json)?;
     }
+    json.push(b']');
     Ok(())
+}
+
+/// Writes elements, with commas between them, as the rows of a shape; without the outermost brackets.
+fn write_rows(elements: &[u8], shape: &[i64], json: &mut Vec<u8>) {
+    // The elements of one list at each depth below the outermost, from the inside out.
+    let mut sizes: SmallVec<[usize; 6]> = SmallVec::new();
+    for size in shape.iter().skip(1).rev() {
+        let inner = sizes.last().copied().unwrap_or(1);
+        sizes.push(usize::try_from(*size).unwrap_or_default().saturating_mul(inner));
+    }
+    json.extend(sizes.iter().map(|_| b'['));
+    let (mut index, mut is_text) = (0_usize, false);
+    let mut bytes = elements.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => is_text = !is_text,
+            b'\\' => {
+                json.push(b'\\');
+                json.extend(bytes.next());
+                continue;
+            }
+            b',' if !is_text => {
+                index = index.saturating_add(1);
+                let ends = sizes.iter().filter(|size| index.checked_rem(**size) == Some(0)).count();
+                json.extend(std::iter::repeat_n(b']', ends));
+                json.push(b',');
+                json.extend(std::iter::repeat_n(b'[', ends));
+                continue;
+            }
+            _ => {}
+        }
+        json.push(*byte);
+    }
+    json.extend(sizes.iter().map(|_| b']'));
 }
 
 /// The head of a stream of events, whose status its first response decides.
@@ -323,7 +416,6 @@ mod tests {
     use crate::infer::OutputPlan;
     use crate::testing::{input, output, spec};
     use base::budget::{ReceiveBudget, testing};
-    use base::tensor::Shape;
 
     #[test]
     fn keys_are_sorted_and_of_two_of_a_name_the_responses_own_comes_first() {
@@ -387,5 +479,63 @@ mod tests {
         assert_eq!(names, ["id", "sequence_id", "priority", "timeout", "a_flag"]);
         assert_eq!((request.sequence, request.priority), (SequenceParameters::default(), 0));
         assert!(request.timeout.is_zero() && request.plan.id == "i");
+    }
+
+    fn shape_of(dims: &[i64], rows_max: u32, value: &str) -> Option<(Vec<i64>, bool)> {
+        let model = spec(rows_max, vec![input("x", Datatype::Fp32, dims)], vec![]);
+        let body = Bytes::from(format!(r#"{{"x":{value}}}"#));
+        let request = super::decode(&model, &body, &mut ReceiveReservation::default()).ok()?;
+        Some((request.inputs[0].shape.to_vec(), request.plan.is_nested))
+    }
+
+    #[test]
+    fn rows_within_rows_have_a_shape_of_their_own() {
+        let nested = |shape: &[i64]| Some((shape.to_vec(), true));
+        assert_eq!(shape_of(&[2], 8, "[[1,2],[3,4],[5,6]]"), nested(&[3, 2]));
+        assert_eq!(shape_of(&[2, 2], 8, "[[1,2],[3,4]]"), nested(&[1, 2, 2]), "one row without its axis");
+        assert_eq!(shape_of(&[-1, -1], 0, "[[1,2,3],[4,5,6]]"), nested(&[2, 3]));
+        assert_eq!(shape_of(&[2], 8, "[1,2,3,4]"), Some((vec![2, 2], false)));
+        for value in ["[[1,2],[3]]", "[[1,2,3]]", "[[[1,2]]]", "[[1,2],3]"] {
+            assert_eq!(shape_of(&[2], 8, value), None, "{value}");
+        }
+        assert_eq!(shape_of(&[2, 2, 2], 0, "[[1,2],[3,4]]"), None, "an axis of a fixed size is missing");
+    }
+
+    #[test]
+    fn outputs_are_nested_for_those_who_send_nested_inputs() {
+        let model = spec(0, vec![], vec![output("y", Datatype::Bytes, &[-1, -1, -1]), output("z", Datatype::Int8, &[-1])]);
+        let planned = |index| OutputPlan { index, is_binary: false, class_count: 0 };
+        let text = |shape: &[i64], texts: &[&str], is_nested| {
+            let outputs = [planned(0), planned(1)].into_iter().collect();
+            let plan = ResponsePlan { outputs, is_nested, ..ResponsePlan::default() };
+            let size = |text: &&str| [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+            let contents = Bytes::from(texts.iter().flat_map(size).collect::<Vec<_>>());
+            let strings = Tensor { datatype: Datatype::Bytes, shape: Shape::from_slice(shape), contents };
+            let contents = Bytes::from_static(&[1, 2]);
+            let numbers = Tensor { datatype: Datatype::Int8, shape: Shape::from_slice(&[2]), contents };
+            let json = encode(&model, 1, &plan, vec![strings, numbers], None).unwrap();
+            let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+            assert_eq!(json["z"], serde_json::json!([1, 2]), "one axis is flat");
+            json["y"].to_string()
+        };
+        let four = ["a,", "\"[", "\\", "d"];
+        assert_eq!(text(&[2, 1, 2], &four, true), r#"[[["a,","\"["]],[["\\","d"]]]"#);
+        assert_eq!(text(&[2, 2, 1], &four, true), r#"[[["a,"],["\"["]],[["\\"],["d"]]]"#);
+        assert_eq!(text(&[2, 1, 2], &four, false), r#"["a,","\"[","\\","d"]"#);
+        assert_eq!(text(&[1, 1, 1], &["a"], true), r#""a""#, "one element is a scalar");
+        assert_eq!(text(&[0, 1, 2], &[], true), "[]");
+    }
+
+    #[test]
+    fn a_mistake_names_the_inputs_of_the_model() {
+        let mut model = spec(8, vec![input("x", Datatype::Fp32, &[4]), input("o", Datatype::Bytes, &[1])], vec![]);
+        model.inputs[1].is_optional = true;
+        let end = "(inputs of model 'm': x FP32 [-1,4] of a multiple of 4 elements; o BYTES [-1,1] of any number of elements (optional))";
+        for body in [r#"{"x":[1,2,3]}"#, r#"{"y":[1]}"#, "{}", r#"{"x":[[1,2]]}"#, r#"{"x":["a",2,3,4]}"#] {
+            let error = super::decode(&model, &Bytes::from(body), &mut ReceiveReservation::default()).unwrap_err();
+            assert!(error.text().ends_with(end), "{body}: {error}");
+        }
+        assert_eq!(elements_text(&[2, 3]), "6 elements");
+        assert_eq!(elements_text(&[1]), "1 element");
     }
 }

@@ -136,18 +136,62 @@ impl<'a> RawArray<'a> {
                 b'[' | b'{' => depth = depth.saturating_add(1),
                 b']' | b'}' => depth = depth.saturating_sub(1),
                 b',' if depth == 1 => commas = commas.saturating_add(1),
-                b'"' => {
-                    while let Some(byte) = bytes.next().filter(|byte| **byte != b'"') {
-                        if *byte == b'\\' {
-                            bytes.next();
-                        }
-                    }
-                }
+                b'"' => skip_string(&mut bytes),
                 _ => {}
             }
         }
         let is_empty = matches!(self.text, [b'[', inner @ .., b']'] if inner.trim_ascii().is_empty());
         if is_empty { 0 } else { commas.saturating_add(1) }
+    }
+
+    /// Returns true if its first element is an array.
+    pub fn is_nested(&self) -> bool {
+        matches!(self.text, [b'[', inner @ ..] if inner.trim_ascii_start().first() == Some(&b'['))
+    }
+
+    /// The lengths of the array and of the arrays in it, by depth; `None` if arrays of one depth differ in length or
+    /// elements in depth, and if an element is an object. The text must be valid.
+    pub fn shape(&self) -> Option<Vec<usize>> {
+        let (mut shape, mut element_depth): (Vec<Option<usize>>, _) = Default::default();
+        // The number of elements so far of each open array.
+        let mut open: Vec<usize> = Vec::new();
+        let mut is_inside = false;
+        let mut bytes = self.text.iter();
+        while let Some(byte) = bytes.next() {
+            match byte {
+                b']' => {
+                    is_inside = false;
+                    let count = open.pop()?;
+                    shape.resize(shape.len().max(open.len().saturating_add(1)), None);
+                    if *shape.get_mut(open.len())?.get_or_insert(count) != count {
+                        return None;
+                    }
+                }
+                b'[' => {
+                    if let Some(count) = open.last_mut() {
+                        *count = count.saturating_add(1);
+                    }
+                    open.push(0);
+                }
+                b'{' => return None,
+                b',' | b' ' | b'\t' | b'\r' | b'\n' => is_inside = false,
+                _ if is_inside => {}
+                first => {
+                    is_inside = true;
+                    let depth = open.len();
+                    let count = open.last_mut()?;
+                    *count = count.saturating_add(1);
+                    if *element_depth.get_or_insert(depth) != depth {
+                        return None;
+                    }
+                    if *first == b'"' {
+                        skip_string(&mut bytes);
+                    }
+                }
+            }
+        }
+        let depth = shape.len();
+        (element_depth.unwrap_or(depth) == depth).then(|| shape.into_iter().collect()).flatten()
     }
 
     /// Checks the text against the grammar.
@@ -158,6 +202,15 @@ impl<'a> RawArray<'a> {
     #[inline]
     pub fn validate(&self) -> Result<(), JsonError> {
         document::validate(self.text, self.offset, self.depth)
+    }
+}
+
+/// Skips the rest of a string, after its opening quotation mark.
+fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
+    while let Some(byte) = bytes.next().filter(|byte| **byte != b'"') {
+        if *byte == b'\\' {
+            bytes.next();
+        }
     }
 }
 

@@ -563,3 +563,22 @@ fn the_elements_of_an_array_are_counted_without_those_within_them() {
     check("[ 1 , 2 ]", 2);
     check(r#"["a,]","\"","\\",{"b":[1,2],"c":3},[4,5],[]]"#, 6);
 }
+
+#[test]
+fn nested_arrays_have_a_shape_if_they_are_regular() {
+    let check = |text: &str, want: Option<&[usize]>| {
+        assert_eq!(RawArray::new(text.as_bytes()).shape().as_deref(), want, "{text}");
+    };
+    check("[]", Some(&[0]));
+    check("[12, -3.5e1 ,null]", Some(&[3]));
+    check("[[1,2],[3,4],[5,6]]", Some(&[3, 2]));
+    check("[ [\n[true] , [false]] ]", Some(&[1, 2, 1]));
+    check(r#"[["a,]["],["\"]"]]"#, Some(&[2, 1]));
+    check("[[],[]]", Some(&[2, 0]));
+    for irregular in ["[[1,2],[3]]", "[1,[2]]", "[[1],2]", "[1,[]]", "[[],[1]]", r#"[{"a":1}]"#] {
+        check(irregular, None);
+    }
+    for (text, want) in [("[ [1]]", true), ("[1,[2]]", false), ("[]", false), ("[\"[\"]", false)] {
+        assert_eq!(RawArray::new(text.as_bytes()).is_nested(), want, "{text}");
+    }
+}

@@ -172,6 +172,42 @@ const DIFFERENCES: &[Difference] = &[
              out of the range of INT32\"}",
         ),
     },
+    Difference {
+        decision: "lists within lists are a tensor with their shape, and are answered by such; Triton refuses them",
+        on: On::Cases(&[r#"generate: shapes/generate {"F":[[1,2],[3,4]]}"#]),
+        becomes: Becomes::Answer(
+            "200 application/json\n{\"F_OUT\":[[[1.0,2.0],[3.0,4.0]]],\"P\":\"{}\",\"model_name\":\"shapes\",\
+             \"model_version\":\"1\",\"shape\":[[1,2,2]]}",
+        ),
+    },
+    Difference {
+        decision: "lists within lists of another shape are refused as a flat list is",
+        on: On::Cases(&[r#"generate: shapes/generate {"F":[[1],[2]]}"#]),
+        becomes: Becomes::Answer(
+            "400 application/json\n{\"error\":\"The schema can not convert input 'F' to tensor with proper shape\"}",
+        ),
+    },
+    Difference {
+        decision: "a mistake in an input names the inputs of the model",
+        on: On::Every(|case, answer| case.name.contains(" shapes/") && is_of_inputs(answer)),
+        becomes: Becomes::Rewritten(|answer| {
+            let inputs = "F FP32 [-1,-1,2] of a multiple of 2 elements; \
+                          M INT64 [-1,-1,3,-1] of a multiple of 3 elements (optional); \
+                          H FP16 [-1,1] of any number of elements (optional); \
+                          S BYTES [-1,2] of a multiple of 2 elements (optional); \
+                          parameters INT32 [-1,1] of any number of elements (optional)";
+            answer.replace("\"}", &format!(" (inputs of model 'shapes': {inputs})\"}}"))
+        }),
+    },
+    Difference {
+        decision: "a mistake in an input names the inputs of the model, without batches too",
+        on: On::Every(|case, answer| case.name.contains(" tokens/") && is_of_inputs(answer)),
+        becomes: Becomes::Rewritten(|answer| {
+            let inputs = "PROMPT BYTES [1] of 1 element; STREAM BOOL [1] of 1 element; \
+                          OPT INT32 [-1] of any number of elements (optional)";
+            answer.replace("\"}", &format!(" (inputs of model 'tokens': {inputs})\"}}"))
+        }),
+    },
 ];
 
 fn cases() -> Vec<Case> {
@@ -184,4 +220,17 @@ fn cases() -> Vec<Case> {
     table.verb("GET", "/v2/models/shapes/generate");
     table.verb("GET", "/v2/models/tokens/generate_stream");
     table.into_cases()
+}
+
+/// Returns true for a refusal of an input or parameter.
+fn is_of_inputs(answer: &str) -> bool {
+    let others = [
+        "Unable to parse 'id'",
+        "failed to parse the request JSON buffer",
+        "attempt to get members",
+        "failed to get model version",
+        "Unsupported content-encoding",
+        "generate expects model",
+    ];
+    answer.starts_with("400 application/json\n{\"error\"") && !others.iter().any(|text| answer.contains(text))
 }
