@@ -118,17 +118,33 @@ fn a_binary_body_without_the_length_of_its_json_is_told_what_it_lacks() {
         (answer.status, String::from_utf8_lossy(&answer.body).into_owned())
     };
     let lacks = "the header Inference-Header-Content-Length is missing";
-    for body in [&body[..], &[0, 0, 128, 63]] {
-        let (status, text) = ask(&[("Content-Type", "Application/Octet-Stream")], body);
-        assert!(status == 400 && text.contains("failed to parse") && text.contains(lacks), "{status} {text}");
-    }
+    let (status, text) = ask(&[("Content-Type", "Application/Octet-Stream")], &body);
+    assert!(status == 400 && text.contains("failed to parse") && text.contains(lacks), "{status} {text}");
+    let (status, text) = ask(&[("Content-Type", "Application/Octet-Stream")], &[0, 0, 128]);
+    assert!(status == 400 && text.contains(lacks), "{status} {text}");
     let (status, text) = ask(&[], b"{");
     assert!(status == 400 && !text.contains(lacks), "{text}");
     let binary = ("Content-Type", "application/octet-stream");
     assert_eq!(ask(&[binary, ("Inference-Header-Content-Length", &json.len().to_string())], &body).0, 200);
     assert_eq!(ask(&[binary, ("Inference-Header-Content-Length", "0")], &1_f32.to_le_bytes()).0, 200, "one raw tensor");
+    assert_eq!(ask(&[binary], &1_f32.to_le_bytes()).0, 200, "the same by the content type alone");
+    assert_eq!(ask(&[binary], br#"{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[1]}]}"#).0, 200, "JSON");
     let (_, text) = ask(&[binary, ("Inference-Header-Content-Length", "3")], &body);
     assert!(!text.contains(lacks), "{text}");
+}
+
+#[test]
+fn an_image_is_the_one_string_of_a_model() {
+    let folder = models();
+    let text = "backend: \"identity\" input { name: \"x\" data_type: TYPE_STRING dims: 1 } \
+                output { name: \"y\" data_type: TYPE_STRING dims: 1 }";
+    repository::add(folder.path(), "picture", text, None);
+    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    let image = b"\x89PNG\r\n\x1a\n\0\xff";
+    let request = http::request("POST", "/v2/models/picture/infer", &[("Content-Type", "image/png")], image);
+    let answer = http::exchange(server.http(), &request).unwrap();
+    assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
+    assert!(answer.body.ends_with(&[&10_u32.to_le_bytes()[..], image].concat()));
 }
 
 #[test]

@@ -427,7 +427,11 @@ mod tests {
         check("GET", "/v2", "ServerMetadata");
         check("GET", "/v2/docs", "Docs");
         check("GET", "/v2/models/m/docs/openapi.json", "ModelOpenApi({ name: \"m\", version: None })");
-        check("GET", "/v2/models/docs/versions/2/docs/openapi.json", "ModelOpenApi({ name: \"docs\", version: Some(2) })");
+        check(
+            "GET",
+            "/v2/models/docs/versions/2/docs/openapi.json",
+            "ModelOpenApi({ name: \"docs\", version: Some(2) })",
+        );
         check("HEAD", "/v2/health/live", "ServerLive");
         check("GET", "/v2/health/ready", "ServerReady");
         check("GET", "/v2/models/a.b-c_1", "ModelMetadata({ name: \"a.b-c_1\", version: None })");

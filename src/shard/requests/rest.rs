@@ -23,7 +23,7 @@ use crate::protocol::orca::{self, LoadFormat};
 use crate::protocol::path::decode_names;
 use crate::protocol::policy::{self, ForwardedFields};
 use crate::protocol::repository::{RepositoryOrder, not_explicit};
-use crate::protocol::rest::{self, openapi, server, statistics};
+use crate::protocol::rest::{self, HeaderLength, openapi, raw, server, statistics};
 use crate::protocol::route::{
     Delivery, ModelPath, PathEndpoint, RegionAction, RepositoryAction, Route, unavailable_model,
 };
@@ -181,21 +181,18 @@ async fn run_generate(
     })
 }
 
-/// Adds to a fault in the JSON that the header is missing which says where it ends, where the body says that it is binary.
+/// Adds to a fault in the JSON that the header is missing which says where it ends, if the content type says that the
+/// body is binary.
 fn with_missing_length(error: Error, fields: &Fields, front_end: FrontEnd) -> Error {
-    const BINARY: &[u8] = b"application/octet-stream";
-    let is_binary = |value: &[u8]| value.get(..BINARY.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(BINARY));
+    let is_binary = || fields.get("content-type").is_some_and(raw::is_binary);
     if error.code() != Code::MalformedJson
         || front_end != FrontEnd::Kserve
         || fields.get(front_end.length_field()).is_some()
-        || !fields.get("content-type").is_some_and(is_binary)
+        || !is_binary()
     {
         return error;
     }
-    error.with_suffix(
-        "; the content type is application/octet-stream, and the header Inference-Header-Content-Length is missing, which \
-         says how many bytes at the beginning are JSON (0: the body is one raw tensor)",
-    )
+    raw::with_missing_length(error)
 }
 
 /// The header fields of a request that go on to its model.
@@ -258,6 +255,8 @@ struct AskedFields<'a> {
     accepts: SmallVec<[&'a [u8]; 1]>,
     /// The value of the field with the size of the body's JSON part, as the client sent it.
     header_length: Option<&'a [u8]>,
+    /// The type of its body.
+    content_type: Option<&'a [u8]>,
     /// True if the client asks for the times of the stages.
     wants_timing: bool,
     /// The requested form of the load.
@@ -272,6 +271,8 @@ impl<'a> AskedFields<'a> {
         for (name, value) in fields.iter() {
             if name.eq_ignore_ascii_case(front_end.length_field().as_bytes()) {
                 asked.header_length = asked.header_length.or(Some(value));
+            } else if name.eq_ignore_ascii_case(b"Content-Type") {
+                asked.content_type = asked.content_type.or(Some(value));
             } else if name.eq_ignore_ascii_case(b"Content-Encoding") {
                 asked.coding = asked.coding.and(value);
             } else if name.eq_ignore_ascii_case(b"Accept-Encoding") {
@@ -285,6 +286,15 @@ impl<'a> AskedFields<'a> {
             }
         }
         asked
+    }
+
+    /// The size of the JSON part of an inference, and true if the content type alone says that there is none.
+    fn json_length(&self, front_end: FrontEnd, body: &[u8]) -> Result<(HeaderLength, bool), Error> {
+        if front_end == FrontEnd::Kserve && self.header_length.is_none() {
+            let length = raw::deduced_length(self.content_type, body);
+            return Ok((length, length != HeaderLength::Absent));
+        }
+        Ok((front_end.header_length(self.header_length, body.len())?, false))
     }
 
     /// The form in which the answer reports the load: to this client, or to all.
@@ -409,7 +419,7 @@ async fn infer(
     let forwarded = forwarded(shard, fields);
     let mut ahead: DecodedAhead = None;
     if body.len() > JSON_INLINE_MAX
-        && let Ok(length) = front_end.header_length(asked.header_length, body.len())
+        && let Ok((length, _)) = asked.json_length(front_end, &body)
         && length.of_body(body.len()).is_ok_and(|size| size > JSON_INLINE_MAX)
     {
         let body = std::mem::take(&mut body);
@@ -429,8 +439,9 @@ async fn infer(
             Some(decoded) => *decoded,
             None => {
                 let model = shard.models.find(path.name, path.version)?;
-                let header_length = front_end.header_length(asked.header_length, body.len())?;
-                let request = rest::decode(&model.served().spec, header_length, body, regions, memory)?;
+                let (length, is_deduced) = asked.json_length(front_end, &body)?;
+                let request = rest::decode(&model.served().spec, length, body, regions, memory)
+                    .map_err(|error| if is_deduced { raw::with_missing_length(error) } else { error })?;
                 (model, request)
             }
         };

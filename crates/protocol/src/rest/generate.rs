@@ -503,7 +503,8 @@ mod tests {
 
     #[test]
     fn outputs_are_nested_for_those_who_send_nested_inputs() {
-        let model = spec(0, vec![], vec![output("y", Datatype::Bytes, &[-1, -1, -1]), output("z", Datatype::Int8, &[-1])]);
+        let model =
+            spec(0, vec![], vec![output("y", Datatype::Bytes, &[-1, -1, -1]), output("z", Datatype::Int8, &[-1])]);
         let planned = |index| OutputPlan { index, is_binary: false, class_count: 0 };
         let text = |shape: &[i64], texts: &[&str], is_nested| {
             let outputs = [planned(0), planned(1)].into_iter().collect();

@@ -152,7 +152,7 @@ impl<'a> RawArray<'a> {
     /// The lengths of the array and of the arrays in it, by depth; `None` if arrays of one depth differ in length or
     /// elements in depth, and if an element is an object. The text must be valid.
     pub fn shape(&self) -> Option<Vec<usize>> {
-        let (mut shape, mut element_depth): (Vec<Option<usize>>, _) = Default::default();
+        let (mut shape, mut element_depth): (Vec<Option<usize>>, Option<usize>) = Default::default();
         // The number of elements so far of each open array.
         let mut open: Vec<usize> = Vec::new();
         let mut is_inside = false;

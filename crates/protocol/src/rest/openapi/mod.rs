@@ -95,7 +95,8 @@ impl RestEndpoint {
         let comma = if *gives == Nothing { "" } else { "," };
         let mut given = content(*gives);
         if matches!(gives, Tensors(_)) {
-            let header = r##""headers":{"Inference-Header-Content-Length":{"$ref":"#/components/headers/HeaderLength"}}"##;
+            let header =
+                r##""headers":{"Inference-Header-Content-Length":{"$ref":"#/components/headers/HeaderLength"}}"##;
             given = format!("{header},{given}");
         }
         let _ = write!(text, r#","responses":{{"200":{{"description":"Success"{comma}{given}}},"#);
@@ -124,12 +125,7 @@ const KEYS: &str = r#"[{"bearer":[]},{"apiKey":[]}]"#;
 /// The endpoints.
 const ENDPOINTS: &[RestEndpoint] = &[
     RestEndpoint::get("/", "links", "Where to go from here; a page if the client prefers HTML", Json("Links")),
-    RestEndpoint::get(
-        "/v2",
-        "serverMetadata",
-        "Name, version and extensions of the server",
-        Json("ServerMetadata"),
-    ),
+    RestEndpoint::get("/v2", "serverMetadata", "Name, version and extensions of the server", Json("ServerMetadata")),
     RestEndpoint::get("/v2/health/live", "serverLive", "Whether the server is up", Json("ServerLive")),
     RestEndpoint::get(
         "/v2/health/ready",
@@ -146,7 +142,13 @@ const ENDPOINTS: &[RestEndpoint] = &[
         Json("Object"),
     ),
     RestEndpoint::get("/v2/logging", "logSettings", "What is logged", Json("LogSettings")),
-    RestEndpoint::post("/v2/logging", "changeLogSettings", "Changes what is logged", Json("LogSettingsChange"), Json("LogSettings")),
+    RestEndpoint::post(
+        "/v2/logging",
+        "changeLogSettings",
+        "Changes what is logged",
+        Json("LogSettingsChange"),
+        Json("LogSettings"),
+    ),
     RestEndpoint::get(
         "/v2[/models/{model}]/trace/setting",
         "traceSetting",
@@ -161,11 +163,37 @@ const ENDPOINTS: &[RestEndpoint] = &[
         Json("TraceSetting"),
     ),
     RestEndpoint::get("/v2/models/stats", "statistics", "Statistics of all models", Json("Statistics")),
-    RestEndpoint::get("/v2/models/{model}[/versions/{version}]", "modelMetadata", "Inputs and outputs of a model", Json("ModelMetadata")),
-    RestEndpoint::get("/v2/models/{model}[/versions/{version}]/ready", "modelReady", "Whether a model can serve", Probe("ModelReady")),
-    RestEndpoint::get("/v2/models/{model}[/versions/{version}]/config", "modelConfig", "The configuration of a model", Json("ModelConfig")),
-    RestEndpoint::get("/v2/models/{model}[/versions/{version}]/stats", "modelStatistics", "Statistics of a model", Json("Statistics")),
-    RestEndpoint::post("/v2/models/{model}[/versions/{version}]/infer", "infer", "Runs a model", Tensors("InferRequest"), Tensors("InferResponse")),
+    RestEndpoint::get(
+        "/v2/models/{model}[/versions/{version}]",
+        "modelMetadata",
+        "Inputs and outputs of a model",
+        Json("ModelMetadata"),
+    ),
+    RestEndpoint::get(
+        "/v2/models/{model}[/versions/{version}]/ready",
+        "modelReady",
+        "Whether a model can serve",
+        Probe("ModelReady"),
+    ),
+    RestEndpoint::get(
+        "/v2/models/{model}[/versions/{version}]/config",
+        "modelConfig",
+        "The configuration of a model",
+        Json("ModelConfig"),
+    ),
+    RestEndpoint::get(
+        "/v2/models/{model}[/versions/{version}]/stats",
+        "modelStatistics",
+        "Statistics of a model",
+        Json("Statistics"),
+    ),
+    RestEndpoint::post(
+        "/v2/models/{model}[/versions/{version}]/infer",
+        "infer",
+        "Runs a model",
+        Tensors("InferRequest"),
+        Tensors("InferResponse"),
+    ),
     RestEndpoint::post(
         "/v2/models/{model}[/versions/{version}]/generate",
         "generate",
@@ -180,9 +208,27 @@ const ENDPOINTS: &[RestEndpoint] = &[
         Json("GenerateRequest"),
         Events,
     ),
-    RestEndpoint::post("/v2/repository[/{repository}]/index", "repositoryIndex", "Lists the models", OptionalJson("IndexRequest"), Json("Index")),
-    RestEndpoint::post("/v2/repository/models/{model}/load", "load", "Loads a model, or loads it again", OptionalJson("LoadRequest"), Nothing),
-    RestEndpoint::post("/v2/repository/models/{model}/unload", "unload", "Unloads a model", OptionalJson("UnloadRequest"), Nothing),
+    RestEndpoint::post(
+        "/v2/repository[/{repository}]/index",
+        "repositoryIndex",
+        "Lists the models",
+        OptionalJson("IndexRequest"),
+        Json("Index"),
+    ),
+    RestEndpoint::post(
+        "/v2/repository/models/{model}/load",
+        "load",
+        "Loads a model, or loads it again",
+        OptionalJson("LoadRequest"),
+        Nothing,
+    ),
+    RestEndpoint::post(
+        "/v2/repository/models/{model}/unload",
+        "unload",
+        "Unloads a model",
+        OptionalJson("UnloadRequest"),
+        Nothing,
+    ),
     RestEndpoint::get(
         "/v2/systemsharedmemory[/region/{region}]/status",
         "systemMemoryStatus",
@@ -353,12 +399,19 @@ mod tests {
         let text = document("1", false);
         let document: serde_json::Value = serde_json::from_str(&text).unwrap();
         let schemas = document["components"]["schemas"].as_object().unwrap();
-        let named: BTreeSet<_> = text.split("#/components/schemas/").skip(1).map(|rest| rest.split('"').next()).collect();
+        let named: BTreeSet<_> =
+            text.split("#/components/schemas/").skip(1).map(|rest| rest.split('"').next()).collect();
         let all: BTreeSet<_> = schemas.keys().map(|name| Some(name.as_str())).collect();
         assert_eq!(named, all);
         let infer = &document["paths"]["/v2/models/{model}/infer"]["post"];
-        assert_eq!(infer["requestBody"]["content"]["application/json"]["schema"]["$ref"], "#/components/schemas/InferRequest");
-        assert_eq!(infer["responses"]["200"]["headers"]["Inference-Header-Content-Length"]["$ref"], "#/components/headers/HeaderLength");
+        assert_eq!(
+            infer["requestBody"]["content"]["application/json"]["schema"]["$ref"],
+            "#/components/schemas/InferRequest"
+        );
+        assert_eq!(
+            infer["responses"]["200"]["headers"]["Inference-Header-Content-Length"]["$ref"],
+            "#/components/headers/HeaderLength"
+        );
     }
 
     #[test]

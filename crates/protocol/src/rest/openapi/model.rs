@@ -276,7 +276,10 @@ mod tests {
         assert_eq!((&tensors["minItems"], &tensors["maxItems"]), (&Value::from(1), &Value::from(2)));
         let x = &tensors["items"]["oneOf"][0]["properties"];
         assert_eq!((&x["name"]["enum"][0], &x["datatype"]["enum"][0]), (&"x".into(), &"FP32".into()));
-        assert_eq!((&x["shape"]["minItems"], &x["shape"]["description"]), (&2.into(), &"[-1, 4]; -1 is any size".into()));
+        assert_eq!(
+            (&x["shape"]["minItems"], &x["shape"]["description"]),
+            (&2.into(), &"[-1, 4]; -1 is any size".into())
+        );
         assert_eq!(x["data"]["anyOf"][1]["items"]["minItems"], 4);
         let generate = &schemas["ModelGenerateRequest"];
         assert_eq!(generate["required"], serde_json::json!(["x"]));
