@@ -9,7 +9,7 @@ use flags::Variables;
 
 /// Those that are read: here, by `--cache-config=redis` for its login, by the front ends of hosting
 /// services for theirs, and by stores of models for theirs.
-pub const READ: [&str; 22] = [
+pub const READ: [&str; 23] = [
     "AIP_HEALTH_ROUTE",
     "AIP_HTTP_PORT",
     "AIP_MODE",
@@ -20,6 +20,7 @@ pub const READ: [&str; 22] = [
     "OTEL_BSP_MAX_QUEUE_SIZE",
     "OTEL_BSP_SCHEDULE_DELAY",
     "OTEL_RESOURCE_ATTRIBUTES",
+    "OTEL_SERVICE_NAME",
     "SAGEMAKER_BIND_TO_PORT",
     "SAGEMAKER_SAFE_PORT_RANGE",
     "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME",
@@ -76,6 +77,9 @@ pub(super) fn apply(settings: &mut Settings, variables: Variables) -> Result<(),
         let delay = number("OTEL_BSP_SCHEDULE_DELAY")?.map(|millis: u32| Duration::from_millis(millis.into()));
         let [records, spans] = [number("OTEL_BSP_MAX_QUEUE_SIZE")?, number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE")?];
         settings.trace.apply_variables(records, delay, spans)?;
+        if let Some(name) = text("OTEL_SERVICE_NAME")? {
+            settings.trace.name_service(&name);
+        }
         if let Some(attributes) = text("OTEL_RESOURCE_ATTRIBUTES")? {
             settings.trace.add_resource(&attributes);
         }
@@ -166,7 +170,19 @@ mod tests {
         let read = apply_to(settings.clone(), &given).unwrap().trace;
         assert_eq!((read.records_max, read.batch_delay.as_millis(), read.batch_spans), (7, 8, 9));
         let resource: Vec<_> = read.resource.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        assert_eq!(resource.join(" "), "service.name=triton-inference-server a=b c=d,e");
+        assert_eq!(resource.join(" "), "service.name=theirs a=b c=d,e");
+        let services = |given: &[(&str, &str)], flag: Option<&str>| {
+            let mut settings = settings.clone();
+            if let Some(name) = flag {
+                settings.trace.resource = vec![("service.name".to_owned(), name.to_owned())];
+            }
+            let resource = apply_to(settings, given).unwrap().trace.resource;
+            resource.into_iter().filter(|(key, _)| key == "service.name").map(|(_, value)| value).collect::<Vec<_>>()
+        };
+        let own = ("OTEL_SERVICE_NAME", "own");
+        assert_eq!(services(&[own, given[3]], None), ["own"], "it comes before the attributes");
+        assert_eq!(services(&[own, given[3]], Some("flag")), ["flag"], "the flag comes first");
+        assert_eq!(services(&[], None), ["triton-inference-server"]);
         assert!(apply_to(settings.clone(), &[("OTEL_BSP_MAX_QUEUE_SIZE", "0")]).is_err());
         assert!(apply_to(settings, &[("OTEL_BSP_SCHEDULE_DELAY", "soon")]).is_err());
     }

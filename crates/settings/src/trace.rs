@@ -69,6 +69,11 @@ pub(super) enum LevelFlag {
     Timestamps,
 }
 
+/// The attribute with the name of the service.
+const SERVICE_KEY: &str = "service.name";
+/// Its value if neither a flag nor a variable has one: Triton's.
+const SERVICE_NAME: &str = "triton-inference-server";
+
 impl Default for TraceSettings {
     fn default() -> Self {
         Self {
@@ -80,7 +85,7 @@ impl Default for TraceSettings {
             file: String::new(),
             log_frequency: 0,
             collector: ("localhost".to_owned(), 4318, "/v1/traces".to_owned()),
-            resource: vec![("service.name".to_owned(), "triton-inference-server".to_owned())],
+            resource: vec![(SERVICE_KEY.to_owned(), SERVICE_NAME.to_owned())],
             records_max: limits::TRACE_RECORDS_MAX,
             batch_spans: limits::TRACE_BATCH_SPANS,
             batch_delay: limits::TRACE_BATCH_DELAY,
@@ -199,12 +204,23 @@ impl TraceSettings {
         Ok(())
     }
 
+    /// Takes the name of `OTEL_SERVICE_NAME`, unless a flag has named the service.
+    pub(super) fn name_service(&mut self, name: &str) {
+        if let Some((_, value)) = self.resource.iter_mut().find(|(key, value)| key == SERVICE_KEY && value == SERVICE_NAME)
+        {
+            name.clone_into(value);
+        }
+    }
+
     /// Adds the attributes of `OTEL_RESOURCE_ATTRIBUTES`, `KEY=VALUE,…` with percent-encoded
-    /// values, for keys that are not there.
+    /// values, for keys that are not there; it may name the service too.
     pub(super) fn add_resource(&mut self, text: &str) {
         for (key, value) in text.split(',').filter_map(|pair| pair.trim().split_once('=')) {
-            if !key.is_empty() && !self.resource.iter().any(|(have, _)| have == key) {
-                self.resource.push((key.to_owned(), percent_decoded(value)));
+            let value = percent_decoded(value);
+            if key == SERVICE_KEY {
+                self.name_service(&value);
+            } else if !key.is_empty() && !self.resource.iter().any(|(have, _)| have == key) {
+                self.resource.push((key.to_owned(), value));
             }
         }
     }

@@ -126,7 +126,7 @@ pub async fn handle_message(
         Ok(Route::SharedMemory(kind, action, name)) => regions(shard, (kind, action, name), &body).await,
         Ok(Route::TraceSetting(path)) => trace_setting(shard, path, method, &body).await,
         Ok(Route::Links) => Ok(links(shard, &fields)),
-        Ok(Route::Metrics) => Ok(metrics_text::reply(shard).await),
+        Ok(Route::Metrics) => Ok(metrics_text::reply(shard, fields.get("accept")).await),
         Ok(Route::Hosted(action)) => hosted::answer(shard, action, &fields, &body).await,
         Ok(route) => match wanted_model(&route) {
             Some(name) => shard.want(name, None).await.and_then(|()| answer(shard, route)),

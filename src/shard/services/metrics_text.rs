@@ -14,10 +14,34 @@ use crate::runtime::executor;
 use crate::shard::Shard;
 use crate::wire::message::Reply;
 
-/// The metrics of the server. Any shard can report them: all counters are shared.
-pub async fn reply(shard: &Shard) -> Reply {
-    Reply::new(200, CONTENT_TYPE, Bytes::from(text(shard).await))
+/// The metrics of the server, in the form that the field `Accept` prefers. Any shard can report them: all counters are
+/// shared.
+pub async fn reply(shard: &Shard, accept: Option<&[u8]>) -> Reply {
+    let text = text(shard).await;
+    if prefers_open_metrics(accept) {
+        return Reply::new(200, OPEN_METRICS, Bytes::from(metrics::to_open_metrics(&text)));
+    }
+    Reply::new(200, CONTENT_TYPE, Bytes::from(text))
 }
+
+/// Returns true if a client asks for OpenMetrics, and not for plain text more than for it.
+fn prefers_open_metrics(accept: Option<&[u8]>) -> bool {
+    let accept = accept.and_then(|accept| str::from_utf8(accept).ok()).unwrap_or_default();
+    // The highest weight of a type (RFC 9110 §12.4.2); 0 if it is not named.
+    let weight = |wanted: &str| {
+        let weights = accept.split(',').filter_map(|item| {
+            let mut parts = item.split(';').map(str::trim);
+            parts.next().filter(|name| name.eq_ignore_ascii_case(wanted))?;
+            let weight = parts.find_map(|part| part.strip_prefix("q=")?.parse::<f32>().ok());
+            Some(weight.unwrap_or(1.0))
+        });
+        weights.fold(0.0, f32::max)
+    };
+    let open_metrics = weight("application/openmetrics-text");
+    open_metrics > 0.0 && open_metrics >= weight("text/plain")
+}
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The content type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; charset=utf-8";
@@ -88,5 +112,29 @@ fn load_figures(model: &ModelOverview) -> LoadFigures<'_> {
         failed: model.loads.failed,
         time: model.loads.time,
         versions: model.versions.iter().filter_map(of_version).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn openmetrics_is_for_those_who_prefer_it() {
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.8,application/openmetrics-text;version=0.0.1;q=0.75,\
+                          text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        for (accept, want) in [
+            (prometheus, true),
+            ("application/openmetrics-text", true),
+            ("text/plain, Application/OpenMetrics-Text; q=0.9", false),
+            ("application/openmetrics-text;q=0", false),
+            ("application/openmetrics-texts", false),
+            ("text/plain", false),
+            ("*/*", false),
+            ("", false),
+        ] {
+            assert_eq!(prefers_open_metrics(Some(accept.as_bytes())), want, "{accept}");
+        }
+        assert!(!prefers_open_metrics(None) && !prefers_open_metrics(Some(b"\xff")));
     }
 }

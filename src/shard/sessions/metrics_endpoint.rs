@@ -70,7 +70,7 @@ async fn reply(shard: &Shard, message: &Message, asked: Option<ConsoleRequest>) 
         return reply;
     }
     match &message.path[..] {
-        b"/metrics" | b"/metrics/" => metrics_text::reply(shard).await,
+        b"/metrics" | b"/metrics/" => metrics_text::reply(shard, message.fields.get("accept")).await,
         _ => Reply::new(200, metrics_text::CONTENT_TYPE, Bytes::new()),
     }
 }

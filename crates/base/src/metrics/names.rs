@@ -43,7 +43,7 @@ mod tests {
     use crate::metrics::{
         GpuCells, GpuFigures, HostCells, LatencyOptions, LoadFigures, ModelCells, ModelFigures, PortExpiry,
         ReloadCells, RowCostFigures, SequenceFigures, StoreCells, TlsBoard, encode_cache, encode_keys,
-        encode_latencies, encode_redis, encode_stores,
+        encode_latencies, encode_redis, encode_stores, to_open_metrics,
     };
 
     fn one() -> Gauge {
@@ -117,6 +117,24 @@ mod tests {
         text
     }
 
+    #[test]
+    fn in_openmetrics_each_family_is_there_once_and_no_sample_is_of_two() {
+        let text = to_open_metrics(&everything());
+        let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+        let kinds: Vec<_> = heads.collect();
+        let suffixes = |kind: &str| match kind {
+            "counter" => &["_total", "_created"][..],
+            "histogram" => &["_bucket", "_count", "_created", "_sum"],
+            "summary" => &["", "_count", "_created", "_sum"],
+            _ => &[""],
+        };
+        let names = kinds.iter().flat_map(|(name, kind)| suffixes(kind).iter().map(move |end| format!("{name}{end}")));
+        let mut seen = BTreeSet::new();
+        names.for_each(|name| assert!(seen.insert(name.clone()), "{name}"));
+        assert_eq!(kinds.iter().map(|(name, _)| *name).collect::<BTreeSet<_>>().len(), kinds.len());
+        assert!(kinds.len() > 50 && text.ends_with("\n# EOF\n"));
+    }
+
     /// `UPDATE_EXPECT=1` writes the guide's page anew.
     #[test]
     fn the_servers_own_names_are_known_though_nothing_is_shown_and_the_guide_has_all_of_them() {
@@ -137,7 +155,8 @@ mod tests {
         let table = "| metric | kind | meaning |\n|---|---|---|\n";
         let page = format!(
             "# Metrics\n\n`GET /metrics` on port 8002. A family without a series is not shown: metrics of GPUs, caches, keys and TLS \
-             appear only when these are in use. A test generates this page from the source.\n\n## Triton's\n\nThese have \
+             appear only when these are in use. With `Accept: application/openmetrics-text`, which Prometheus sends, the form is OpenMetrics \
+             with the same names; counters without `_total` at their end are `unknown` there. A test generates this page from the source.\n\n## Triton's\n\nThese have \
              Triton's names, labels and texts.\n\n{table}{}\n## Deuteron's own\n\n{table}{}",
             rows("nv_"),
             rows("deuteron_")

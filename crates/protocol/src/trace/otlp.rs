@@ -42,6 +42,8 @@ fn front_span(trace: &ActiveTrace, front: FrontSpan, epoch: u64) -> proto::Span 
     proto::Span {
         trace_state: front.context.map(|context| context.state).unwrap_or_default(),
         events: front.events.iter().map(|event| happened(event, epoch)).collect(),
+        // The client's request; the spans below it are of work within the server, as OpenTelemetry defines the kinds.
+        kind: SpanKind::Server.into(),
         ..span(trace, (trace.parent_span_id, parent), "InferRequest", (began, front.ended), epoch)
     }
 }
@@ -95,7 +97,7 @@ fn span(
         span_id: id.to_be_bytes().to_vec(),
         parent_span_id: parent.map(|parent| parent.to_be_bytes().to_vec()).unwrap_or_default(),
         name: name.to_owned(),
-        kind: SpanKind::Server.into(),
+        kind: SpanKind::Internal.into(),
         start_time_unix_nano: epoch.saturating_add(began.as_nanos()),
         end_time_unix_nano: epoch.saturating_add(ended.as_nanos()),
         ..proto::Span::default()
@@ -156,6 +158,8 @@ mod tests {
         assert_eq!((front.name.as_str(), &front.parent_span_id[..]), ("InferRequest", &6_u64.to_be_bytes()[..]));
         assert_eq!((front.trace_state.as_str(), &front.trace_id[..]), ("a=b", &5_u128.to_be_bytes()[..]));
         assert_eq!((front.start_time_unix_nano, front.end_time_unix_nano), (1_100, 9_100));
+        let kinds = [front, model, compute].map(proto::Span::kind);
+        assert_eq!(kinds, [SpanKind::Server, SpanKind::Internal, SpanKind::Internal]);
         assert_eq!((model.name.as_str(), &model.parent_span_id), ("m", &front.span_id));
         assert_eq!(names(model), ["REQUEST_START", "QUEUE_START", "REQUEST_END"]);
         let attributes: Vec<_> = model.attributes.iter().map(|attribute| attribute.key.as_str()).collect();
