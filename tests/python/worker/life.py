@@ -31,6 +31,11 @@ class Life(WorkerTest):
         self.assertEqual((facts["is_ready"], facts["execute"], facts["is_async"]), (False, False, False))
         self.assertEqual(sorted(facts), ["execute", "is_async", "is_ready", "numpy", "pid", "python"])
 
+    def test_the_process_is_named_after_its_instance(self):
+        directory = "/proc/%d/" % self.serve(model("pass")).process.pid
+        with open(directory + "comm") as comm, open(directory + "cmdline", "rb") as title:
+            self.assertEqual((comm.read(), title.read()), ("m_0_0\n", b"deuteron: m_0_0\0"))
+
     def test_a_batch_is_a_list_of_separate_requests_on_the_main_thread(self):
         source = model(
             """

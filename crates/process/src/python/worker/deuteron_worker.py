@@ -49,6 +49,25 @@ NO_RESPONSE_TEXT = (
 )
 
 
+def name_process(name):
+    """Names this process after its instance: `deuteron: NAME` in `ps`, NAME in `top`, which shows 15 characters."""
+    try:
+        with open("/proc/self/comm", "wb") as comm:
+            comm.write(name.encode()[:15])
+        with open("/proc/self/stat", "rb") as stat:
+            # The fields arg_start and arg_end (proc_pid_stat(5)); those after the name in brackets begin with the third.
+            start, end = map(int, stat.read().rpartition(b")")[2].split()[45:47])
+        title = ("deuteron: " + name).encode()
+        if 0 < len(title) < end - start - 1:
+            # As setproctitle(3): the kernel shows the text up to its first NUL once the last byte is none.
+            with open("/proc/self/mem", "r+b", buffering=0) as memory:
+                memory.seek(start)
+                memory.write(title.ljust(end - start - 1, b"\0") + b".")
+    except (OSError, ValueError):
+        # The system does not allow it: the process keeps the name of its interpreter.
+        pass
+
+
 class Process:
     """This process: its sockets, its memory, its model."""
 
@@ -91,6 +110,7 @@ class Process:
         """Takes what INIT says."""
         self.settings = settings
         self.name = settings["args"].get("model_instance_name", "")
+        name_process(self.name)
         self.is_decoupled = settings["decoupled"]
         self.is_verbose = bool(settings["log_verbose"])
         self.decoder = RequestDecoder([name for name, _ in settings["inputs"]], [name for name, _ in settings["outputs"]])
