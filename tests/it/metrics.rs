@@ -1,11 +1,13 @@
 //! `/metrics` on the server as a process: beside that of tritonserver 2.51, as Prometheus reads it, and by the flags.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::support::folder::Folder;
 use crate::support::grpc::Client;
 use crate::support::protobuf::Message;
+use crate::support::python::Environment;
 use crate::support::server::Server;
 use crate::support::{h2, http, repository};
 use serde_json::{Value, json};
@@ -154,6 +156,34 @@ fn families_have_the_names_labels_and_texts_of_tritonserver() {
     );
     let first = "nv_inference_first_response_histogram_ms_bucket{model=\"dec\",version=\"1\",le=\"5000\"}";
     assert_eq!(value(&page, first), 1.0);
+}
+
+#[test]
+fn the_parser_of_openmetrics_reads_every_sample_of_the_plain_page_by_its_name() {
+    let Some(environment) = Environment::create("openapi", "tests/openapi/requirements.txt", &["python3"]) else {
+        return;
+    };
+    let folder = Folder::new("metrics");
+    let server = server(&folder, &["--cache-config=local,size=1048576", "--metrics-config=summary_latencies=true"]);
+    ["ident", "cached", "ens"].iter().for_each(|model| infer(&server, model));
+    let accept = [("Accept", "application/openmetrics-text;version=1.0.0,text/plain;q=0.5")];
+    let answer = http::exchange(server.metrics(), &http::request("GET", "/metrics", &accept, b"")).unwrap();
+    let kind = answer.header("content-type");
+    assert_eq!(kind, Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
+    let file = folder.path().join("page");
+    fs::write(&file, answer.body).unwrap();
+    let program = format!(
+        "from prometheus_client.openmetrics.parser import text_string_to_metric_families as read; \
+         print(*sorted({{sample.name for family in read(open({:?}).read()) for sample in family.samples}}))",
+        file.display().to_string()
+    );
+    let read = environment.evaluate(&program);
+    let read: BTreeSet<_> = read.split(' ').collect();
+    let page = page(&server);
+    let plain = page.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split(['{', ' ']).next());
+    // Gauges of other threads may have come between the two pages.
+    let plain: BTreeSet<_> = plain.collect();
+    assert!(read.is_subset(&plain) && read.len() > 40, "{:?}", read.difference(&plain));
 }
 
 #[test]

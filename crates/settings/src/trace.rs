@@ -206,7 +206,8 @@ impl TraceSettings {
 
     /// Takes the name of `OTEL_SERVICE_NAME`, unless a flag has named the service.
     pub(super) fn name_service(&mut self, name: &str) {
-        if let Some((_, value)) = self.resource.iter_mut().find(|(key, value)| key == SERVICE_KEY && value == SERVICE_NAME)
+        if let Some((_, value)) =
+            self.resource.iter_mut().find(|(key, value)| key == SERVICE_KEY && value == SERVICE_NAME)
         {
             name.clone_into(value);
         }

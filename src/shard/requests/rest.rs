@@ -407,7 +407,7 @@ async fn infer(
     (received, trace): (Instant, Option<Rc<FrontTrace>>),
     entry: &AccessEntry,
 ) -> Result<Reply, Error> {
-    let asked = AskedFields::read(fields, front_end);
+    let mut asked = AskedFields::read(fields, front_end);
     entry.note_asked(path.name, path.version, "");
     shard.want(path.name, None).await?;
     if asked.coding != ContentCoding::Identity {
@@ -415,7 +415,7 @@ async fn infer(
         body = plain_body(shard, &asked, body, &mut memory).await?;
     }
     let load_format = asked.load_format_of(shard);
-    let accepted = AcceptedCoding::from_fields(asked.accepts);
+    let accepted = AcceptedCoding::from_fields(std::mem::take(&mut asked.accepts));
     let forwarded = forwarded(shard, fields);
     let mut ahead: DecodedAhead = None;
     if body.len() > JSON_INLINE_MAX

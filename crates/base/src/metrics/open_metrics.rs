@@ -49,9 +49,8 @@ fn write_bounded(line: &str, out: &mut String) {
     let bound = ["le=\"", "quantile=\""].iter().find_map(|label| {
         let (before, rest) = line.split_once(label)?;
         let (value, after) = rest.split_once('"')?;
-        (before.ends_with(['{', ',']) && value.bytes().all(|byte| byte.is_ascii_digit())).then_some((
-            before, *label, value, after,
-        ))
+        (before.ends_with(['{', ',']) && value.bytes().all(|byte| byte.is_ascii_digit()))
+            .then_some((before, *label, value, after))
     });
     let _ = match bound {
         Some((before, label, value, after)) => writeln!(out, "{before}{label}{value}.0\"{after}"),

@@ -484,7 +484,7 @@ mod tests {
     fn shape_of(dims: &[i64], rows_max: u32, value: &str) -> Option<(Vec<i64>, bool)> {
         let model = spec(rows_max, vec![input("x", Datatype::Fp32, dims)], vec![]);
         let body = Bytes::from(format!(r#"{{"x":{value}}}"#));
-        let request = super::decode(&model, &body, &mut ReceiveReservation::default()).ok()?;
+        let request = decode(&model, &body, &mut ReceiveReservation::default()).ok()?;
         Some((request.inputs[0].shape.to_vec(), request.plan.is_nested))
     }
 
@@ -533,7 +533,7 @@ mod tests {
         model.inputs[1].is_optional = true;
         let end = "(inputs of model 'm': x FP32 [-1,4] of a multiple of 4 elements; o BYTES [-1,1] of any number of elements (optional))";
         for body in [r#"{"x":[1,2,3]}"#, r#"{"y":[1]}"#, "{}", r#"{"x":[[1,2]]}"#, r#"{"x":["a",2,3,4]}"#] {
-            let error = super::decode(&model, &Bytes::from(body), &mut ReceiveReservation::default()).unwrap_err();
+            let error = decode(&model, &Bytes::from(body), &mut ReceiveReservation::default()).unwrap_err();
             assert!(error.text().ends_with(end), "{body}: {error}");
         }
         assert_eq!(elements_text(&[2, 3]), "6 elements");
