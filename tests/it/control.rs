@@ -602,5 +602,5 @@ fn a_thousand_rounds_of_loads_and_unloads_leave_no_memory_behind() {
     println!("resident after each thousand: {resident:?} KiB");
     assert!(!has_grown, "{resident:?} KiB");
     let threads = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap().count();
-    assert!(threads < 20, "{threads} threads are left");
+    assert!(threads < 24, "{threads} threads are left");
 }

@@ -33,7 +33,9 @@ fn figures(text: &str) -> Vec<&str> {
         let end = number.find(|letter| !is_part(letter)).unwrap_or(number.len());
         let (number, after) = (number[..end].trim_end_matches(['.', ',']), &number[end..]);
         let has_unit = [" µs", " ms", "µs"].iter().any(|unit| after.starts_with(unit));
-        if is_number && (number.contains('.') || has_unit) {
+        // A share is of something else than a time or a rate.
+        let is_share = after.starts_with(" %");
+        if is_number && !is_share && (number.contains('.') || has_unit) {
             found.push(number);
         }
         rest = after;

@@ -779,10 +779,8 @@ pub fn encode_run_memory(out: &mut String, refused: u64) {
 pub fn encode_traces(out: &mut String, (written, dropped): (u64, u64)) {
     let written_help = "Spans of traces written to files or sent to a collector";
     let dropped_help = "Spans of traces dropped because the disk or the collector was slow or failed";
-    for (name, help, value) in [
-        ("deuteron_trace_spans_total", written_help, written),
-        ("deuteron_trace_spans_dropped_total", dropped_help, dropped),
-    ] {
+    let (spans, dropped_spans) = ("deuteron_trace_spans_total", "deuteron_trace_spans_dropped_total");
+    for (name, help, value) in [(spans, written_help, written), (dropped_spans, dropped_help, dropped)] {
         head(out, name, "counter", help);
         let _ = writeln!(out, "{name} {value}");
     }

@@ -18,7 +18,7 @@ use crate::sync::{AtomicU64, AtomicWaker, SharedQueue, fence};
 /// ```
 /// use std::sync::Arc;
 ///
-/// use deuteron::queue::semaphore::Semaphore;
+/// use queue::semaphore::Semaphore;
 ///
 /// let semaphore = Arc::new(Semaphore::new(1));
 /// let permit = futures_lite::future::block_on(semaphore.acquire());

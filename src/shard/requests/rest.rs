@@ -78,7 +78,7 @@ pub struct HttpArrival<'a> {
 pub async fn handle_message(
     shard: &Rc<Shard>,
     message: Message,
-    memory: ReceiveReservation,
+    mut memory: ReceiveReservation,
     arrival: HttpArrival<'_>,
 ) -> Option<Reply> {
     let HttpArrival { received, departure, entry, stream, http_trace, rights, front_end } = arrival;
@@ -86,10 +86,9 @@ pub async fn handle_message(
     let (path, redirect) = (decode_names(&path), front_end.redirect(&fields));
     let redirect = redirect.as_deref().map(decode_names);
     let find = || shard.server_context.front_ends.find(front_end, &path, redirect.as_deref());
-    // Held until the reply is complete.
+    // The admission is held until the reply is complete.
     let (mut route, admission) = admitted(shard, method, find(), &fields, rights);
     entry.note_client(&admission);
-    let mut memory = memory;
     let hosted_model = hosted::invoked_model(shard, &route);
     route = hosted_model.as_ref().map_or(route, hosted::inference);
     let read_asked = || AskedFields::read(&fields, front_end);
@@ -288,7 +287,7 @@ impl<'a> AskedFields<'a> {
         asked
     }
 
-    /// The size of the JSON part of an inference, and true if the content type alone says that there is none.
+    /// The size of the JSON part of an inference, and true if the content type alone says that it has no JSON.
     fn json_length(&self, front_end: FrontEnd, body: &[u8]) -> Result<(HeaderLength, bool), Error> {
         if front_end == FrontEnd::Kserve && self.header_length.is_none() {
             let length = raw::deduced_length(self.content_type, body);
@@ -414,9 +413,8 @@ async fn infer(
         shard.models.find(path.name, path.version)?;
         body = plain_body(shard, &asked, body, &mut memory).await?;
     }
-    let load_format = asked.load_format_of(shard);
     let accepted = AcceptedCoding::from_fields(std::mem::take(&mut asked.accepts));
-    let forwarded = forwarded(shard, fields);
+    let (load_format, forwarded) = (asked.load_format_of(shard), forwarded(shard, fields));
     let mut ahead: DecodedAhead = None;
     if body.len() > JSON_INLINE_MAX
         && let Ok((length, _)) = asked.json_length(front_end, &body)

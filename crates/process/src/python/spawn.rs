@@ -7,7 +7,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::{ChildStderr, ChildStdout, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Signal};
@@ -35,7 +36,7 @@ pub(super) fn spawn(command: ProcessCommand, variables: &[(OsString, OsString)])
     // SAFETY: the closure runs between fork and exec, where other threads may have held any lock: it only makes system
     // calls.
     unsafe { command.pre_exec(move || prepare(server, cores.as_ref())) };
-    let mut child = command.spawn().map_err(refuse)?;
+    let mut child = spawn_unpacked(&mut command).map_err(refuse)?;
     let pid = Pid::from_child(&child);
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty());
     let pipes = child.stdout.take().zip(child.stderr.take());
@@ -51,6 +52,23 @@ pub(super) fn spawn(command: ProcessCommand, variables: &[(OsString, OsString)])
         }
     }
 }
+
+/// Starts a program that may have been unpacked just now: a process that another thread starts meanwhile has the file open
+/// for writing until its own program runs, and the kernel then refuses to run it.
+fn spawn_unpacked(command: &mut Command) -> io::Result<Child> {
+    for _ in 0..BUSY_TRIES {
+        match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => std::thread::park_timeout(BUSY_PAUSE),
+            outcome => return outcome,
+        }
+    }
+    command.spawn()
+}
+
+/// Tries of a program that is open for writing.
+const BUSY_TRIES: usize = 100;
+/// The pause between two of them: longer than from a fork to its program.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// If memory runs out, such a process is killed before the server, and before an equal server
 /// beside it.
