@@ -47,7 +47,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("protocol", &["budget", "error", "limits", "metrics", "model", "policy", "tensor", "time", "trace", "wire"]),
     ("scheduler", &["limits", "policy", "time"]),
     ("backend", &["error", "limits", "metrics", "model", "tensor", "time", "trace"]),
-    // What runs models, inside the process and in others: only the program chooses among them.
+    // Models are run in this process or in others: only the program chooses between the two.
     ("engines", &["backend", "error", "limits", "model", "tensor", "time"]),
     ("process", &["backend", "crash", "error", "limits", "model", "tensor", "time", "trace"]),
     // Settings of the server and of the load generator.

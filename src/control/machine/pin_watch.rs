@@ -128,7 +128,7 @@ pub fn start(cells: &Arc<HostCells>) {
         }
     });
     if let Err(error) = started {
-        log::warning(&format!("threads stay on their cores, whoever else uses these: {error}"));
+        log::warning(&format!("threads stay on their cores, even if other programs use these: {error}"));
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) fn set(run_max: u64) {
         (Some(wanted), Some(maximum)) => Some(wanted.min(maximum)),
         (wanted, maximum) => wanted.or(maximum),
     };
-    // Where it cannot be set, the machine's own bounds apply.
+    // If the kernel refuses it, only the bounds of the machine apply.
     let _ = setrlimit(Resource::Data, Rlimit { current, maximum });
 }
 

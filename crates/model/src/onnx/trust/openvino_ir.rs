@@ -161,7 +161,7 @@ mod tests {
         check("0 Parameter; 1 Parameter; 2 TopK", "0-2:0 1-2:1", "TopK");
         check("0 Parameter; 1 Const; 2 TopK", "0-2:0 1-2:1", "");
         check("0 Parameter; 1 ShapeOf; 2 TopK", "0-1:0 0-2:0 1-2:1", "");
-        // What is computed of shapes is as bounded as they are, and what is computed of values is not.
+        // A size computed from shapes is bounded by them; one computed from values has no bound.
         check("0 Parameter; 1 ShapeOf; 3 Gather; 2 Broadcast", "0-1:0 1-3:0 0-2:0 3-2:1", "");
         check("0 Parameter; 1 Convert; 3 Add; 2 Broadcast", "0-1:0 1-3:0 0-2:0 3-2:1", "Broadcast");
         check("0 Parameter; 2 Range", "0-2:2", "Range");

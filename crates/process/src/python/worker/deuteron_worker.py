@@ -59,7 +59,7 @@ def name_process(name):
             start, end = map(int, stat.read().rpartition(b")")[2].split()[45:47])
         title = ("deuteron: " + name).encode()
         if 0 < len(title) < end - start - 1:
-            # As setproctitle(3): the kernel shows the text up to its first NUL once the last byte is none.
+            # As setproctitle(3): if the last byte is not NUL, the kernel shows the text up to its first NUL.
             with open("/proc/self/mem", "r+b", buffering=0) as memory:
                 memory.seek(start)
                 memory.write(title.ljust(end - start - 1, b"\0") + b".")
