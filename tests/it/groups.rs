@@ -353,6 +353,26 @@ fn workers_and_the_threads_of_their_engines_stay_on_their_cores() {
 }
 
 #[test]
+fn the_kernel_places_all_threads_if_the_flag_says_so() {
+    let available = available();
+    let repository = Folder::new("pin");
+    model(&repository, "m", 1, "{ }");
+    let of = |pin: &str| {
+        let server = Server::deuteron(repository.path(), &["--shards=1", pin]);
+        assert_eq!(server.log().contains("1 shards, not pinned: --pin, 1 workers"), pin == "--pin=off");
+        cores_of(&server, "shard-").iter().chain(&cores_of(&server, "w0-m")).cloned().collect::<Vec<_>>()
+    };
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    let all = own.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    assert!(of("--pin=off").iter().all(|cores| cores == all));
+    let pinned = of("--pin=on");
+    assert!(available.len() == 1 || pinned[0] == available[0].to_string(), "{pinned:?}");
+    let output = Command::new(env!("CARGO_BIN_EXE_deuteron")).args(["m", "--pin=sometimes"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && text.contains("--pin=sometimes: expected"), "{text}");
+}
+
+#[test]
 fn workers_of_a_heavy_model_have_the_cores_of_the_shards_too_unless_a_flag_says_which() {
     let available = available();
     let [_, _, ..] = available[..] else { return };
@@ -365,7 +385,8 @@ fn workers_of_a_heavy_model_have_the_cores_of_the_shards_too_unless_a_flag_says_
     });
     let file = chain.input("y0", FLOAT, &[1, size]).output("y400", FLOAT, &[1, size]).into_bytes();
     repository::add(repository.path(), "heavy", "instance_group { kind: KIND_CPU count: 1 }", Some(&file));
-    let server = Server::deuteron(repository.path(), &["--shards=1"]);
+    // Other tests use these cores, too, and threads would leave them.
+    let server = Server::deuteron(repository.path(), &["--shards=1", "--pin=on"]);
     let count = |cores: &str| {
         let ends = |range: &str| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));

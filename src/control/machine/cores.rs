@@ -288,6 +288,10 @@ mod tests {
         check(64, Some(3), free(), (&[0, 1, 2], "0-2", false));
         check(64, Some(8), CoreRequest { workers: 1, ..free() }, (&[0, 1], "2-7", false));
         check(64, Some(1), CoreRequest { shards: Some(3), ..free() }, (&[0, 0, 0], "0", false)); // as asked for
+        // `--pin=off` changes no number of threads.
+        let unpinned = || CoreRequest { is_unpinned: true, ..free() };
+        check(2, None, unpinned(), (&[0, 1], "0-1", false));
+        check(64, Some(3), unpinned(), (&[0, 1, 2], "0-2", false));
     }
 
     #[test]
