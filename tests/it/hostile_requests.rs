@@ -149,7 +149,8 @@ fn hold_some(
         assert!(matches!(answer.status, 200 | 400 | 500 | 503 | 504), "{} {body}", answer.status);
     }
     assert!(server.is_running(), "{}", server.log());
-    println!("{count} requests to {} models: {answers:?}", served.len());
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    println!("{name}: {count} requests to {} models: {answers:?}", served.len());
     served.len()
 }
 
