@@ -352,6 +352,11 @@ fn is_trusting(node: &OnnxNode, (graph, around): (&OnnxGraph, Surroundings), ori
     // A mask with a row for each batch is read by its shape, a list of lengths is not.
     let length_at =
         |index: usize| integer_at(index) && !node.input(index).is_some_and(|name| origins.tables.contains(name));
+    // An input of the graph itself, whose sizes the request sets alone.
+    let is_given = |index: usize| {
+        let name = node.input(index).filter(|name| origins.values.contains(name));
+        name.is_some_and(|name| graph.inputs.iter().any(|input| input == name))
+    };
     match node.operator.as_str() {
         "Mod" if node.integer("fmod", 0) != 0 => false,
         "Div" | "Mod" => {
@@ -370,14 +375,11 @@ fn is_trusting(node: &OnnxNode, (graph, around): (&OnnxGraph, Surroundings), ori
         "QLinearConcat" => around.has_several_inputs && (3..node.inputs.len()).any(value_at),
         "Inverse" | "SVMClassifier" => around.has_open_sizes && value_at(0),
         // Those of one graph agree; those of a request may not.
-        "Attention" if domain(node).is_empty() => [1, 2, 4, 5]
-            .into_iter()
-            .filter_map(|index| node.input(index))
-            .any(|name| origins.values.contains(name) && graph.inputs.iter().any(|input| input == name)),
+        "Attention" if domain(node).is_empty() => [1, 2, 4, 5].into_iter().any(is_given),
         // With weights of the file, the trial finds the sizes that it does not survive. With others it does not know
         // sizes that fit.
         "Attention" => length_at(3) || integer_at(6) || value_at(1),
-        "MultiHeadAttention" => length_at(4) || integer_at(8) || integer_at(9),
+        "MultiHeadAttention" => length_at(4) || integer_at(8) || integer_at(9) || [1, 2].into_iter().any(is_given),
         "QAttention" => length_at(5) || value_at(1),
         _ => false,
     }
@@ -606,8 +608,9 @@ mod tests {
         check("com.microsoft:Attention x x x n -> y", "Attention");
         check("com.microsoft:Attention x two two t -> y", "");
         check("com.microsoft:Attention x x two -> y", "Attention");
-        check("Cast t -> c; com.microsoft:MultiHeadAttention x x x x c -> y", "");
-        check("ReduceSum t -> c; com.microsoft:MultiHeadAttention x x x x c -> y", "MultiHeadAttention");
+        check("Relu x -> a; Cast t -> c; com.microsoft:MultiHeadAttention a a a x c -> y", "");
+        check("com.microsoft:MultiHeadAttention x x x -> y", "MultiHeadAttention");
+        check("Relu x -> a; ReduceSum t -> c; com.microsoft:MultiHeadAttention a a a x c -> y", "MultiHeadAttention");
         check("com.microsoft:EmbedLayerNormalization t t x -> e l; com.microsoft:Attention e two two l -> y", "");
     }
 
