@@ -168,12 +168,21 @@ struct CheckedRun {
     ledger: EntryLedger,
     now: Instant,
     is_draining: bool,
+    /// A batch waits for clients to return for a part of a run.
+    longest_run: Duration,
 }
 
 impl CheckedRun {
     fn new(policy: Policy) -> Self {
         let scheduler = Scheduler::new(policy.clone());
-        Self { scheduler, configured: policy, ledger: EntryLedger::default(), now: Instant::ZERO, is_draining: false }
+        Self {
+            scheduler,
+            configured: policy,
+            ledger: EntryLedger::default(),
+            now: Instant::ZERO,
+            is_draining: false,
+            longest_run: Duration::ZERO,
+        }
     }
 
     fn step(&mut self, choices: &mut FuzzChoices<'_>) {
@@ -190,7 +199,8 @@ impl CheckedRun {
             6 => {
                 let (rows, took) = (u32::from(choices.byte()), choices.duration());
                 self.scheduler.handle_run(rows, took);
-                self.scheduler.handle_lone_run(rows, took);
+                self.scheduler.handle_lone_run(rows, took, self.now);
+                self.longest_run = self.longest_run.max(took);
             }
             _ => self.sweep_or_wait(choices),
         }
@@ -286,7 +296,8 @@ impl CheckedRun {
         assert!(timeout.is_none_or(|at| at > self.now), "the time to ask again is yet to come");
         let Some(at) = timeout else { return assert!(!is_waiting, "who waits is asked for") };
         if is_waiting && self.configured.latency_target.is_none() {
-            assert!(at <= self.now + self.configured.queue_delay_max, "nobody waits for longer than the delay");
+            let wait_max = self.configured.queue_delay_max.max(self.longest_run / 8);
+            assert!(at <= self.now + wait_max, "no entry waits for longer than the delay");
         }
         let before = Instant::from_nanos(at.as_nanos() - 1);
         assert!(!self.scheduler.poll_ready(before, &mut self.ledger), "nothing runs before {at:?}");

@@ -14,6 +14,7 @@ mod ordering;
 mod policy;
 mod queue;
 pub mod rate;
+mod returns;
 mod row_cost;
 mod run_time;
 pub mod sequence;
@@ -32,6 +33,7 @@ pub use crate::row_cost::RowCosts;
 pub use crate::run_time::RunTimes;
 
 use crate::queue::{Queue, QueuePlace, Rank};
+use crate::returns::Returns;
 use crate::tuning::Tuning;
 use base::time::Instant;
 
@@ -131,6 +133,8 @@ pub struct Scheduler<T> {
     /// `None` unless the policy leaves the size to the cost of a row and all requests so far had
     /// one shape.
     row_costs: Option<RowCosts>,
+    /// `None` under the same conditions.
+    returns: Option<Returns>,
     /// That shape; `None` before the first request.
     shape_key: Option<ShapeKey>,
     queue: Queue<QueuedEntry<T>>,
@@ -168,6 +172,7 @@ impl<T> Scheduler<T> {
             times: RunTimes::new(),
             tuning: policy.latency_target.map(Tuning::new),
             row_costs: policy.learns_row_costs().then(|| RowCosts::new(policy.rows_max())),
+            returns: policy.learns_row_costs().then(Returns::default),
             shape_key: None,
             policy,
             queue: Queue::new(),
@@ -192,6 +197,9 @@ impl<T> Scheduler<T> {
             tuning.handle_request(entry.queued_at);
         }
         self.compare_shape(&entry.shape_key);
+        if let Some(returns) = &mut self.returns {
+            returns.handle_request(entry.rows, entry.queued_at);
+        }
         let level = self.policy.level(entry.priority);
         let timeout = self.policy.queue(level).timeout(entry.timeout);
         let timeout_at = timeout.map(|timeout| entry.queued_at + timeout);
@@ -219,7 +227,10 @@ impl<T> Scheduler<T> {
     }
 
     /// An instance ran a batch of `rows` rows in `took`, with nothing else at the same time.
-    pub fn handle_lone_run(&mut self, rows: u32, took: Duration) {
+    pub fn handle_lone_run(&mut self, rows: u32, took: Duration, now: Instant) {
+        if let Some(returns) = &mut self.returns {
+            returns.handle_run(rows, took, now);
+        }
         if let Some(costs) = &mut self.row_costs {
             costs.handle_run(rows, took);
             self.policy.rows_max = costs.rows_limit();
@@ -236,6 +247,9 @@ impl<T> Scheduler<T> {
                 if let Some(costs) = &mut self.row_costs {
                     costs.handle_batch(batch.rows);
                     self.policy.rows_max = costs.rows_limit();
+                }
+                if let Some(returns) = &mut self.returns {
+                    returns.handle_batch();
                 }
                 self.ask_at = (self.queue.len() > 0).then_some(now);
                 self.invariants();
@@ -282,6 +296,7 @@ impl<T> Scheduler<T> {
     pub fn handle_drain(&mut self) {
         self.policy.queue_delay_max = Duration::ZERO;
         self.tuning = None;
+        self.returns = None;
     }
 
     /// Drops all entries that no longer wait. Takes time in proportion to the queue's length.
@@ -336,6 +351,7 @@ impl<T> Scheduler<T> {
     fn compare_shape(&mut self, shape_key: &ShapeKey) {
         if self.row_costs.is_some() && self.shape_key.get_or_insert_with(|| shape_key.clone()) != shape_key {
             self.row_costs = None;
+            self.returns = None;
             self.policy.rows_max = self.configured.rows_max;
         }
     }
@@ -345,13 +361,14 @@ impl<T> Scheduler<T> {
     fn poll_release(&mut self, now: Instant, claims: &mut impl Claims<T>) -> Option<(usize, ReleaseReason)> {
         self.handle_alarms(now);
         let scan = self.scan(claims);
-        let close = self.close(&scan);
+        let close = self.close(&scan, now);
         let release = scan.release(&self.policy, close, now);
         debug_assert!(release.is_none_or(|(count, _)| (1..=scan.count).contains(&count)), "what leaves was scanned");
         debug_assert!(release.is_some() || scan.count == 0 || close.is_some(), "what stays has a time to leave");
         if release.is_none() {
             self.ask_at = close.map(|close| close.at);
-            self.rows_wanted = scan.rows_wanted(&self.policy);
+            let missing = close.map_or(u32::MAX, |close| close.missing);
+            self.rows_wanted = scan.rows_wanted(&self.policy).min(missing);
         }
         release
     }
@@ -391,22 +408,27 @@ impl<T> Scheduler<T> {
 
     /// Returns the time at which a batch that may still grow leaves all the same, and the reason;
     /// `None` if it does not wait at all.
-    fn close(&self, scan: &BatchScan) -> Option<BatchClose> {
+    fn close(&mut self, scan: &BatchScan, now: Instant) -> Option<BatchClose> {
         let oldest = scan.oldest?;
         let delay = self.policy.queue_delay_max;
         let delayed = (!delay.is_zero()).then(|| oldest + delay);
-        let held = match &self.tuning {
-            None => delayed?,
-            Some(tuning) => {
+        let closed = |at| BatchClose { at, released: ReleaseReason::Delay, missing: u32::MAX };
+        let held = match (&self.tuning, &mut self.returns) {
+            (Some(tuning), _) => {
                 let until = tuning.hold_until(scan.rows, self.policy.rows_preferred_max(), oldest, &self.times)?;
-                delayed.map_or(until, |delayed| delayed.min(until))
+                closed(delayed.map_or(until, |delayed| delayed.min(until)))
             }
+            (None, Some(returns)) => {
+                let (at, missing) = returns.poll_hold(scan.rows, self.policy.rows_max(), now, &self.times)?;
+                BatchClose { at, released: ReleaseReason::Idle, missing }
+            }
+            (None, None) => closed(delayed?),
         };
         let run = self.times.bound(scan.rows);
         let late = scan.deadline.zip(run).map(|(deadline, run)| deadline - run);
         Some(match late {
-            Some(at) if at < held => BatchClose { at, released: ReleaseReason::Deadline },
-            _ => BatchClose { at: held, released: ReleaseReason::Delay },
+            Some(at) if at < held.at => BatchClose { at, released: ReleaseReason::Deadline, ..held },
+            _ => held,
         })
     }
 
@@ -496,6 +518,8 @@ impl ReleaseReason {
 struct BatchClose {
     at: Instant,
     released: ReleaseReason,
+    /// The rows after which it leaves earlier, beside the sizes of the policy; the largest number if only those count.
+    missing: u32,
 }
 
 /// The batch that could leave, as far as the queue was scanned.

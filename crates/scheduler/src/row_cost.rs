@@ -233,7 +233,7 @@ mod tests {
             let took = batch_time(batch.rows) * (100 - noise + (seed >> 33) % (2 * noise + 1)) / 100;
             now = now + micros(took);
             scheduler.handle_run(batch.rows, micros(took));
-            scheduler.handle_lone_run(batch.rows, micros(took));
+            scheduler.handle_lone_run(batch.rows, micros(took), now);
             (0..batch.rows).for_each(|_| request(scheduler, now));
         }
         now.since(Instant::ZERO).as_secs_f64() * 1e6 / f64::from(rows)

@@ -66,6 +66,11 @@ impl RunTimes {
         self.estimate(rows, |cell| DEVIATIONS.mul_add(cell.deviation, cell.mean))
     }
 
+    /// Returns true if a batch of about `rows` rows has run.
+    pub fn has_run(&self, rows: u32) -> bool {
+        self.cells.get(size_class(rows)).is_some_and(Option::is_some)
+    }
+
     /// A size that never ran is estimated from both sides: it takes no longer than a larger one, and no longer per row
     /// than a smaller one.
     fn estimate(&self, rows: u32, of: impl Fn(&RunTimeCell) -> f64) -> Option<Duration> {

@@ -103,9 +103,9 @@ impl Batcher {
     }
 
     /// The same for a run without another at the same time on its instance.
-    pub(super) fn handle_lone_run(&mut self, rows: u32, took: Duration) {
+    pub(super) fn handle_lone_run(&mut self, rows: u32, took: Duration, now: Instant) {
         if let Self::Queue(scheduler) = self {
-            scheduler.handle_lone_run(rows, took);
+            scheduler.handle_lone_run(rows, took, now);
         }
     }
 

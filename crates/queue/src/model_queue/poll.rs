@@ -121,7 +121,7 @@ impl ModelQueue {
         batcher.handle_run(instance_index, rows, took, now);
         let was_alone = flight.ended_batch.is_none() || flight.was_alone;
         if was_alone {
-            batcher.handle_lone_run(rows, took);
+            batcher.handle_lone_run(rows, took, now);
         }
         if let Batcher::Queue(scheduler) = &*batcher {
             if was_alone {
