@@ -63,6 +63,7 @@ pages! {
     servers_are_placed_by_ray: "ray.md",
     several_servers_stand_behind_a_balancer: "balancers.md",
     the_first_page_is_true: "index.md",
+    trees_are_trained_and_served: "tree-models.md",
 }
 
 #[test]
@@ -106,9 +107,17 @@ fn links(text: &str) -> Vec<String> {
     behind.filter_map(|rest| rest.split_once(')')).map(|(link, _)| link.to_owned()).collect()
 }
 
+/// The Python of a page: that of all tests, or for the page that trains tree models one with their libraries.
+fn environment(page: &str) -> Option<Environment> {
+    match page {
+        "tree-models.md" => Environment::create("trees", "tests/trees/requirements.txt", &["python3"]),
+        _ => Environment::shared(),
+    }
+}
+
 /// Plays a page, and compares its output with the page.
 fn play(name: &str) {
-    let Some(python) = Environment::shared() else { return };
+    let Some(python) = environment(name) else { return };
     if !can_have_a_network() {
         return skip_unless_ci("no network of its own can be made (unshare, ip)");
     }
