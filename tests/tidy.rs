@@ -13,6 +13,8 @@
 mod arrows;
 #[path = "tidy/comparisons.rs"]
 mod comparisons;
+#[path = "tidy/plots.rs"]
+mod plots;
 #[path = "tidy/source.rs"]
 mod source;
 #[path = "tidy/words.rs"]
