@@ -140,7 +140,7 @@ def clients():
 
 def balancers():
     rows = Rows("guide/capacity.md")
-    kinds = ["least requests", "better of two", "in turns", "random", "hash of a key"]
+    kinds = ["least requests", "better of two", "round robin", "random", "hash of a key"]
     found = rows.take(*kinds, behind="<!-- table: balancers -->")
     fields = [[cell.split(", ") for cell in row[1:]] for row in found]
     loads = ["0.7", "0.9", "1", "2", "3"]

@@ -67,7 +67,7 @@ impl Balancer {
     const ALL: [(&'static str, Self); 5] = [
         ("least requests", Self::Least),
         ("better of two", Self::TwoChoices),
-        ("in turns", Self::RoundRobin),
+        ("round robin", Self::RoundRobin),
         ("random", Self::Random),
         ("hash of a key", Self::Hash),
     ];
