@@ -22,8 +22,7 @@ fn deuteron_answers_as_triton_was_recorded_or_as_decided() {
     let recorded = recording::read(None);
     let mut complaints = recording::check(&cases, &recorded);
     let folder = repository::write(Flavour::Deuteron);
-    // The links at the root have no console, whose port is another each time.
-    let server = Server::deuteron(folder.path(), &["--console=off"]);
+    let server = Server::deuteron(folder.path(), cases::DEUTERON_FLAGS);
     let client = Client::new(&server, folder.path());
     let answers: Vec<_> = cases.iter().map(|case| client.ask(&case.ask)).collect();
     let pairs = pairs(&cases, &recorded, &answers);

@@ -42,7 +42,7 @@ fn triton_answers_as_recorded_and_deuteron_as_decided() {
     }
     complain(&changes(None, &live));
     let folder = repository::write(Flavour::Deuteron);
-    let deuteron = ask_all(&mut Server::deuteron(folder.path(), &[]), folder.path(), &cases);
+    let deuteron = ask_all(&mut Server::deuteron(folder.path(), cases::DEUTERON_FLAGS), folder.path(), &cases);
     let answers = cases.iter().zip(&live).zip(&deuteron);
     let pairs: Vec<_> = answers
         .map(|((case, triton), deuteron)| Pair { case, triton: &triton.answer, deuteron: &deuteron.answer })

@@ -14,6 +14,9 @@ mod value;
 
 use crate::oracle::case::Case;
 
+/// Of the server that is asked: the links at the root have no console, whose port is another each time.
+pub const DEUTERON_FLAGS: &[&str] = &["--console=off"];
+
 /// All cases, in the order in which they are played.
 pub fn all() -> Vec<Case> {
     [

@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::thread;
 
+use rustix::event::{PollFd, PollFlags, poll};
+
 use super::*;
 use crate::isolation::EngineOrder;
 use crate::isolation::message::encode_outcome;
@@ -196,6 +198,9 @@ fn a_process_that_lives_without_its_socket_is_lost() {
             });
             let process = load(process, socket).ok().unwrap();
             served.join().unwrap();
+            // Waits: another test may be starting a program, which has a copy of each descriptor until it runs.
+            let mut readable = [PollFd::new(process.event_source(), PollFlags::IN)];
+            poll(&mut readable, None).unwrap();
             assert_eq!(process.poll_lost().as_deref(), Some(want));
             assert_eq!(process.has_ended(), None, "it lives");
         });
