@@ -70,7 +70,8 @@ const NCHWC: &str = "com.microsoft.nchwc";
 const HUGE_SIZE: &str = "a huge size fills the memory";
 const NOTHING_LEFT: &str = "a size that its kernel leaves nothing of raises SIGFPE";
 const INDEX_OUTSIDE: &str = "an index outside reads other memory or raises SIGSEGV";
-const LENGTH_OUTSIDE: &str = "a length outside writes to other memory or raises SIGSEGV";
+const LENGTH_OUTSIDE: &str =
+    "a length outside, or keys or a cache of another size, write to other memory or raise SIGSEGV or SIGFPE";
 const NO_PRODUCT: &str = "a product over an axis of size 0 is answered with other memory";
 const NO_ROWS: &str = "with weights of a request, a batch of size 0 raises SIGFPE";
 const PADDING: &str = "a padding beyond the axis reads other memory or raises SIGSEGV";
@@ -106,12 +107,12 @@ const TRUSTING: [Trusting; 61] = [
     ort(ML, "SVMClassifier", Trusted::Asked, "columns that a row does not have are read from other memory"),
     ort(MS, "Attention", Trusted::Asked, LENGTH_OUTSIDE),
     ort(MS, "CropAndResize", Trusted::Values(&[1, 2, 3]), "a region that is not a number raises SIGSEGV"),
-    ort(MS, "DecoderMaskedMultiHeadAttention", Trusted::Integers(&[7, 8, 9]), LENGTH_OUTSIDE),
+    ort(MS, "DecoderMaskedMultiHeadAttention", Trusted::Asked, LENGTH_OUTSIDE),
     ort(MS, "DynamicQuantizeMatMul", Trusted::Values(&[1]), NO_PRODUCT),
     ort(MS, "EmbedLayerNormalization", Trusted::Integers(&[8]), INDEX_OUTSIDE),
     ort(MS, "ExpandDims", Trusted::Integers(&[1]), "an axis outside raises SIGSEGV"),
     ort(MS, "FusedConv", Trusted::Values(&[1]), "a kernel of size 0 keeps it for ever"),
-    ort(MS, "GroupQueryAttention", Trusted::Integers(&[5, 6]), LENGTH_OUTSIDE),
+    ort(MS, "GroupQueryAttention", Trusted::Asked, LENGTH_OUTSIDE),
     ort(MS, "Inverse", Trusted::Asked, "a matrix that is not square raises SIGSEGV"),
     ort(MS, "MatMulBnb4", Trusted::Values(&[1, 2]), "weights of another size are read beyond their end"),
     ort(MS, "MatMulIntegerToFloat", Trusted::Values(&[1, 6]), "a bias of another size is read beyond its end"),
@@ -378,9 +379,15 @@ fn is_trusting(node: &OnnxNode, (graph, around): (&OnnxGraph, Surroundings), ori
         "Attention" if domain(node).is_empty() => [1, 2, 4, 5].into_iter().any(is_given),
         // With weights of the file, the trial finds the sizes that it does not survive. With others it does not know
         // sizes that fit.
-        "Attention" => length_at(3) || integer_at(6) || value_at(1),
-        "MultiHeadAttention" => length_at(4) || integer_at(8) || integer_at(9) || [1, 2].into_iter().any(is_given),
-        "QAttention" => length_at(5) || value_at(1),
+        "Attention" => length_at(3) || integer_at(6) || value_at(1) || is_given(4),
+        "DecoderMaskedMultiHeadAttention" => {
+            [7, 8, 9].into_iter().any(integer_at) || [1, 2, 5, 6].into_iter().any(is_given)
+        }
+        "GroupQueryAttention" => [5, 6].into_iter().any(integer_at) || (1..=4).any(is_given),
+        "MultiHeadAttention" => {
+            length_at(4) || integer_at(8) || integer_at(9) || [1, 2, 6, 7].into_iter().any(is_given)
+        }
+        "QAttention" => length_at(5) || value_at(1) || is_given(8),
         _ => false,
     }
 }
@@ -608,6 +615,15 @@ mod tests {
         check("com.microsoft:Attention x x x n -> y", "Attention");
         check("com.microsoft:Attention x two two t -> y", "");
         check("com.microsoft:Attention x x two -> y", "Attention");
+        // Caches of the request.
+        check("com.microsoft:Attention x two two t x -> y", "Attention");
+        check("com.microsoft:QAttention t two two two two t two two x -> y", "QAttention");
+        check("Relu x -> a; com.microsoft:MultiHeadAttention a a a x t t x a -> y", "MultiHeadAttention");
+        check("Relu x -> a; com.microsoft:GroupQueryAttention a a a a a two two -> y", "");
+        check("Relu x -> a; com.microsoft:GroupQueryAttention a a a x a two two -> y", "GroupQueryAttention");
+        let masked = "DecoderMaskedMultiHeadAttention";
+        check(&format!("Relu x -> a; com.microsoft:{masked} a a a t t a a -> y"), "");
+        check(&format!("Relu x -> a; com.microsoft:{masked} a a a t t a x -> y"), masked);
         check("Relu x -> a; Cast t -> c; com.microsoft:MultiHeadAttention a a a x c -> y", "");
         check("com.microsoft:MultiHeadAttention x x x -> y", "MultiHeadAttention");
         check("Relu x -> a; ReduceSum t -> c; com.microsoft:MultiHeadAttention a a a x c -> y", "MultiHeadAttention");
