@@ -1,5 +1,6 @@
 """A server on a repository, and its answers: what the scripts beside this one share."""
 
+import atexit
 import http.client
 import json
 import pathlib
@@ -33,6 +34,8 @@ class Server:
         self.log = pathlib.Path(repository).parent / f"log-{self.port}"
         command = [program, "serve", str(repository), "--shards=1", "--strict-readiness=false", "--exit-on-error=false"]
         self.process = subprocess.Popen([*command, *ports, *flags], stdout=self.log.open("wb"), stderr=subprocess.STDOUT)
+        # A check that fails leaves no server behind.
+        atexit.register(self.process.kill)
         for _ in range(1200):
             if self.process.poll() is not None:
                 break
