@@ -130,7 +130,7 @@ fn serve(
     let deadline = EndDeadline::new(settings.exit_timeout);
     // First of all: until the handlers are in place, a signal kills the process.
     let waker = FileWaker::default();
-    forward_signals(settings, &messages, (&are_loaded, &waker), deadline.clone())?;
+    forward_signals(settings, &messages, &are_loaded, &waker, deadline.clone())?;
     let program = std::env::current_exe();
     let notifier = ServiceNotifier::new(supervision.notify_socket.as_deref());
     notifier.tell("STATUS=Loading models");
@@ -156,7 +156,7 @@ fn serve(
     let plan = ServerPlan::new(&settings, loaded, &control_sender(&messages), sources, links)?;
     let threads = describe_threads(&plan, &settings);
     let ServerPlan { server_context, planned, cores } = plan;
-    start_watches((files, &waker), &settings, &server_context, purge);
+    start_watches(files, &waker, &settings, &server_context, purge);
     let traces = start_owners(receivers, &loader, &server_context, &settings)?;
     let (thread_hooks, ended) = thread_hooks(&messages);
     let context = LoadContext {
@@ -289,7 +289,8 @@ fn watch_host(settings: &Settings, loader: &Arc<ModelLoader>, server_context: &S
 /// Starts the watches of outside changes: the files of TLS and of API keys, and the memory of the
 /// process.
 fn start_watches(
-    (files, waker): (AccessFiles, &FileWaker),
+    files: AccessFiles,
+    waker: &FileWaker,
     settings: &Settings,
     server_context: &Arc<ServerContext>,
     purge: fn(),
@@ -402,7 +403,8 @@ impl EndDeadline {
 fn forward_signals(
     settings: &Settings,
     messages: &mpsc::Sender<ControlMessage>,
-    (are_loaded, waker): (&Arc<AtomicBool>, &FileWaker),
+    are_loaded: &Arc<AtomicBool>,
+    waker: &FileWaker,
     deadline: EndDeadline,
 ) -> Result<(), Error> {
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2]);

@@ -119,7 +119,7 @@ impl RunObserver for WorkerRuns {
         let (ended, model_queue, parking) = (Arc::clone(&has_returned), Arc::clone(model_queue), self.parking);
         let name = format!("g{parking}-{}", served.spec.name);
         let thread =
-            Builder::new().name(name).spawn(move || refuse((&served, limit.clock), &model_queue, parking, &ended));
+            Builder::new().name(name).spawn(move || refuse(&served, limit.clock, &model_queue, parking, &ended));
         match thread {
             Ok(thread) => drop(self.put(Some(Substitute { has_returned, thread }))),
             Err(error) => {
@@ -147,7 +147,7 @@ fn with_limit(served: Arc<ServedModel>) -> Option<(Arc<ServedModel>, RunLimit)> 
 
 /// Refuses requests while the model has no instance left, until the run of this one returns. Other
 /// instances answer as long as there are any.
-fn refuse((served, clock): (&ServedModel, Clock), model_queue: &ModelQueue, parking: usize, has_returned: &AtomicBool) {
+fn refuse(served: &ServedModel, clock: Clock, model_queue: &ModelQueue, parking: usize, has_returned: &AtomicBool) {
     let active = model_queue.active_instances();
     let is_needed = || served.lost() >= active && !has_returned.load(Ordering::Acquire);
     let mut poll_flight = || {

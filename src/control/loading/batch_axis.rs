@@ -67,7 +67,8 @@ pub fn needed(spec: &ModelSpec) -> Option<AxisCheck> {
 /// # Errors
 /// Those of the engine, when it makes the instance.
 pub fn check_apart(
-    (spec, kind): (&Arc<ModelSpec>, AxisCheck),
+    spec: &Arc<ModelSpec>,
+    kind: AxisCheck,
     model: &dyn LoadedModel,
     threads: &Threads,
     files_size: u64,

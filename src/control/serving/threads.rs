@@ -117,7 +117,8 @@ impl WorkerGroup {
                 Arc::clone(served),
                 Arc::clone(model_queue),
                 placement.clone(),
-                (started, exit),
+                started,
+                exit,
             )?);
         }
         Ok(worker_group)
@@ -172,7 +173,8 @@ fn start_worker(
     served: Arc<ServedModel>,
     model_queue: Arc<ModelQueue>,
     placement: WorkerPlacement,
-    (started, exit): (StartSignal, WorkerExit),
+    started: StartSignal,
+    exit: WorkerExit,
 ) -> Result<JoinHandle<()>, Error> {
     let name = format!("w{}-{}", placement.parking, served.spec.name);
     spawn(name.clone(), move || {

@@ -91,7 +91,7 @@ pub fn load(
     start.set_all(tasks.len());
     found(&overview(&tasks, start));
     let (ensembles, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|task| !task.composing.is_empty());
-    for done in load_in_parallel(others.into(), (settings.load_threads, start), loader, repositories) {
+    for done in load_in_parallel(others.into(), settings.load_threads, start, loader, repositories) {
         initial.record(done, limiter);
     }
     initial.load_ensembles(ensembles, start, loader, repositories);
@@ -291,7 +291,8 @@ fn with_composing(
 /// Loads models on up to `threads` threads at a time.
 fn load_in_parallel(
     mut tasks: VecDeque<LoadTask>,
-    (threads, start): (usize, &StartProgress),
+    threads: usize,
+    start: &StartProgress,
     loader: &ModelLoader,
     repositories: &Repositories,
 ) -> Vec<FinishedTask> {

@@ -275,7 +275,7 @@ impl ControlThread {
         match outcome {
             Ok((ready, changes)) => {
                 let replies = reply.into_iter().chain(waits).collect();
-                self.replace_versions(&name, (ready, uploaded_files), &changes, replies);
+                self.replace_versions(&name, ready, uploaded_files, &changes, replies);
             }
             Err(failure) => {
                 drop(uploaded_files);
@@ -303,7 +303,8 @@ impl ControlThread {
     fn replace_versions(
         &mut self,
         name: &str,
-        (ready, uploaded_files): (Vec<ReadyVersion>, Option<Arc<UploadedFiles>>),
+        ready: Vec<ReadyVersion>,
+        uploaded_files: Option<Arc<UploadedFiles>>,
         changes: &VersionChanges,
         replies: Vec<ControlReply>,
     ) {

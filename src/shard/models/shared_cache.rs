@@ -68,7 +68,8 @@ impl Shard {
         &self,
         model: &LocalModel,
         outputs: Vec<Tensor>,
-        (received, began): (Instant, Instant),
+        received: Instant,
+        began: Instant,
     ) -> CacheLookup {
         let now = clock::now();
         if let Some(cells) = model.served().cells.get(self.index) {
@@ -130,7 +131,7 @@ impl Shard {
             }
         };
         match finding {
-            CacheFinding::Found(outputs) => Some(self.hit(model, outputs, (received, began))),
+            CacheFinding::Found(outputs) => Some(self.hit(model, outputs, received, began)),
             CacheFinding::Missing(key) => Some(self.missed(Some(SharedMiss { key, models }), began)),
             CacheFinding::Late => {
                 cells.shared.lookups_late.add(1);

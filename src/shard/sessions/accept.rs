@@ -164,7 +164,7 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind, place: Option<Co
             match shard.sessions.tls.config(|configs| kind.tls(configs)) {
                 None => serve(&shard, socket, kind, &connection_guard).await,
                 // Boxed: it is large, and a plain connection should not take its memory.
-                Some(config) => Box::pin(serve_tls(&shard, socket, (kind, config), &connection_guard)).await,
+                Some(config) => Box::pin(serve_tls(&shard, socket, kind, config, &connection_guard)).await,
             }
         };
         // A panic that left the task would end the executor and with it every connection of the shard.
@@ -192,7 +192,8 @@ async fn serve<S: ByteStream>(shard: &Rc<Shard>, socket: S, kind: ListenerKind, 
 async fn serve_tls(
     shard: &Rc<Shard>,
     socket: Socket,
-    (kind, config): (ListenerKind, TlsConfig),
+    kind: ListenerKind,
+    config: TlsConfig,
     connection_guard: &ConnectionGuard,
 ) {
     let socket = tls::accept(shard, socket, &config, connection_guard).await;

@@ -384,7 +384,7 @@ fn handle_events(shard: &Rc<Shard>, link: &Rc<Http2Link>, context: &mut Context<
                 let (shard, link) = (Rc::clone(shard), Rc::clone(link));
                 let memory = link.take_memory(stream);
                 begin_work(owner, stream, Departure::StreamReset, context, |departure| {
-                    answer(shard, link, stream, (message, memory), departure)
+                    answer(shard, link, stream, message, memory, departure)
                 });
             }
             Some(ConnectionEvent::Fault { stream, fault }) => {
@@ -447,7 +447,8 @@ async fn answer(
     shard: Rc<Shard>,
     link: Rc<Http2Link>,
     stream: StreamId,
-    (message, memory): (Message, ReceiveReservation),
+    message: Message,
+    memory: ReceiveReservation,
     departure: Rc<Cell<Departure>>,
 ) {
     let (received, http_trace) = (clock::now(), HttpTrace::default());

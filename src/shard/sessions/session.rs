@@ -38,7 +38,7 @@ pub async fn run<S: ByteStream>(shard: &Rc<Shard>, mut socket: S, connection_gua
         let _ = linger(&mut socket, connection_guard.watch(), LINGER_TIMEOUT).await;
         return;
     }
-    run_http1(shard, socket, first, (connection_guard, FrontEnd::Kserve)).await;
+    run_http1(shard, socket, first, connection_guard, FrontEnd::Kserve).await;
 }
 
 /// Serves a port of a hosting service, which speaks HTTP/1.1 alone.
@@ -48,7 +48,7 @@ pub async fn run_hosting<S: ByteStream>(
     connection_guard: &ConnectionGuard,
     front_end: FrontEnd,
 ) {
-    run_http1(shard, socket, Vec::new(), (connection_guard, front_end)).await;
+    run_http1(shard, socket, Vec::new(), connection_guard, front_end).await;
 }
 
 /// Serves HTTP/1.1. A connection that is idle between two requests takes as little memory as one
@@ -57,7 +57,8 @@ async fn run_http1<S: ByteStream>(
     shard: &Rc<Shard>,
     mut socket: S,
     mut first: Vec<u8>,
-    (connection_guard, front_end): (&ConnectionGuard, FrontEnd),
+    connection_guard: &ConnectionGuard,
+    front_end: FrontEnd,
 ) {
     while let Some(resting) = Box::pin(http1::run(shard, socket, first, (connection_guard, front_end))).await {
         socket = resting;

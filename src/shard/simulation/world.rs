@@ -183,7 +183,7 @@ impl World {
     }
 
     fn start_workers(&self, served: &Arc<ServedModel>) -> Vec<Task<()>> {
-        start_workers(served, &self.threads, (self.plan.run_max, &self.ledger))
+        start_workers(served, &self.threads, self.plan.run_max, &self.ledger)
     }
 
     /// Replaces the model on workers at a time, as the control thread does.
@@ -193,7 +193,7 @@ impl World {
         let (threads, run_max, ledger) = (self.threads.clone(), self.plan.run_max, Rc::clone(&self.ledger));
         async move {
             simulation::sleep(at).await;
-            let workers = start_workers(&served, &threads, (run_max, &ledger));
+            let workers = start_workers(&served, &threads, run_max, &ledger);
             note(|| "the model is replaced".to_owned());
             let mut left = producers.len();
             for (mailbox, producer) in context.control_link.mailboxes.iter().zip(producers) {
@@ -289,13 +289,14 @@ impl World {
 fn start_workers(
     served: &Arc<ServedModel>,
     threads: &Threads,
-    (run_max, ledger): (Duration, &Rc<Ledger>),
+    run_max: Duration,
+    ledger: &Rc<Ledger>,
 ) -> Vec<Task<()>> {
     let Placement::Worker(model_queue) = &served.placement else { return Vec::new() };
     let count = model_queue.parkings().len();
     let start = |parking| {
         let (served, model_queue, threads) = (Arc::clone(served), Arc::clone(model_queue), threads.clone());
-        executor::spawn(work(served, model_queue, parking, threads, (run_max, Rc::clone(ledger))))
+        executor::spawn(work(served, model_queue, parking, threads, run_max, Rc::clone(ledger)))
     };
     (0..count).map(start).collect()
 }
@@ -306,7 +307,8 @@ async fn work(
     model_queue: Arc<ModelQueue>,
     parking: usize,
     threads: Threads,
-    (run_max, ledger): (Duration, Rc<Ledger>),
+    run_max: Duration,
+    ledger: Rc<Ledger>,
 ) {
     let instance = loop {
         if let Ok(instance) = served.loaded.new_instance(&threads) {

@@ -91,19 +91,20 @@ impl SessionDevice {
 /// libraries that the provider needs are not installed. `None` if one can.
 pub(super) fn why_absent(environment: &Environment, name: &str) -> Option<String> {
     let (is_built_in, provider) = (ep::CUDA::is_available(), ep::CUDA::default().build());
-    why_no_provider(environment, name, ("CUDA", "CUDA and cuDNN"), is_built_in, provider)
+    why_no_provider(environment, name, "CUDA", "CUDA and cuDNN", is_built_in, provider)
 }
 
 /// The same for the accelerator `tensorrt`.
 pub(super) fn why_no_tensorrt(environment: &Environment, name: &str) -> Option<String> {
     let (is_built_in, provider) = (ep::TensorRT::is_available(), ep::TensorRT::default().build());
-    why_no_provider(environment, name, ("TensorRT", "TensorRT"), is_built_in, provider)
+    why_no_provider(environment, name, "TensorRT", "TensorRT", is_built_in, provider)
 }
 
 fn why_no_provider(
     environment: &Environment,
     name: &str,
-    (kind, libraries): (&str, &str),
+    kind: &str,
+    libraries: &str,
     is_built_in: ort::Result<bool>,
     provider: ExecutionProviderDispatch,
 ) -> Option<String> {

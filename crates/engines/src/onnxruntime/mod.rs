@@ -263,7 +263,7 @@ fn share(recipe: SessionRecipe, gpus: Option<&Gpus>) -> Result<SharedSession, Er
     let inputs = bind::bind_inputs(&spec, session.inputs())?;
     let optional = bind::optional_inputs(&spec);
     let outputs = bind::bind_outputs(&spec, session.outputs())?;
-    Ok(SharedSession::new(recipe, (inputs, optional, outputs), gpus.cloned(), session))
+    Ok(SharedSession::new(recipe, inputs, optional, outputs, gpus.cloned(), session))
 }
 
 impl LoadedModel for OnnxruntimeModel {

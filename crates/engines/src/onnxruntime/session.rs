@@ -106,7 +106,9 @@ impl SharedSession {
     /// in it.
     pub(super) fn new(
         recipe: SessionRecipe,
-        (inputs, optional, outputs): (Vec<InputSource>, Vec<OrtBinding>, Vec<OrtBinding>),
+        inputs: Vec<InputSource>,
+        optional: Vec<OrtBinding>,
+        outputs: Vec<OrtBinding>,
         gpus: Option<Gpus>,
         session: Session,
     ) -> Self {

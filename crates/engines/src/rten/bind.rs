@@ -70,7 +70,7 @@ pub(super) fn bind_inputs(spec: &ModelSpec, model: &Model, held: &[DataType]) ->
     if came != want {
         return Err(input_count_differs(spec, want, came));
     }
-    let bind = |(input, held)| bind_tensor(spec, model, "input", (nodes, None), input, held);
+    let bind = |(input, held)| bind_tensor(spec, model, "input", nodes, None, input, held);
     spec.inputs.iter().zip(held.iter().copied()).map(bind).collect()
 }
 
@@ -107,7 +107,7 @@ pub(super) fn bind_outputs(
     let bind = |(output, held): (&TensorSpec, DataType)| {
         // The engine may have folded it into a constant without its name.
         let place = graph_outputs.iter().position(|(name, _)| *name == output.name);
-        bind_tensor(spec, model, "output", (nodes, place.and_then(|place| nodes.get(place)).copied()), output, held)
+        bind_tensor(spec, model, "output", nodes, place.and_then(|place| nodes.get(place)).copied(), output, held)
     };
     spec.outputs.iter().zip(held.iter().copied()).map(bind).collect()
 }
@@ -116,7 +116,8 @@ fn bind_tensor(
     spec: &ModelSpec,
     model: &Model,
     side: &str,
-    (nodes, place): (&[NodeId], Option<NodeId>),
+    nodes: &[NodeId],
+    place: Option<NodeId>,
     tensor: &TensorSpec,
     held: DataType,
 ) -> Result<RtenBinding, Error> {

@@ -220,7 +220,7 @@ impl GraphTrust {
             let trusts = |row: &&Trusting| {
                 let is_of_domain = row.domain == domain(node) || row.engine == GraphEngine::Openvino;
                 let is_same = row.operator == node.operator && is_of_domain;
-                row.engine == around.engine && is_same && row.trusts(node, (graph, around), origins)
+                row.engine == around.engine && is_same && row.trusts(node, graph, around, origins)
             };
             if self.trusting.is_none() {
                 let row = TRUSTING.iter().find(trusts).map(|row| row.reason);
@@ -336,18 +336,18 @@ impl<'a> Origins<'a> {
 
 impl Trusting {
     /// Returns true if the operator gets something from a request that it does not survive.
-    fn trusts(&self, node: &OnnxNode, (graph, around): (&OnnxGraph, Surroundings), origins: &Origins<'_>) -> bool {
+    fn trusts(&self, node: &OnnxNode, graph: &OnnxGraph, around: Surroundings, origins: &Origins<'_>) -> bool {
         let is_in = |names: &BTreeSet<&str>, index: usize| node.input(index).is_some_and(|name| names.contains(name));
         match self.inputs {
             Trusted::Integers(indices) => indices.iter().any(|index| is_in(&origins.integers, *index)),
             Trusted::Values(indices) => indices.iter().any(|index| is_in(&origins.values, *index)),
-            Trusted::Asked => is_trusting(node, (graph, around), origins),
+            Trusted::Asked => is_trusting(node, graph, around, origins),
         }
     }
 }
 
 /// Returns true if an operator of [`TRUSTING`] does, where more than one input decides.
-fn is_trusting(node: &OnnxNode, (graph, around): (&OnnxGraph, Surroundings), origins: &Origins<'_>) -> bool {
+fn is_trusting(node: &OnnxNode, graph: &OnnxGraph, around: Surroundings, origins: &Origins<'_>) -> bool {
     let value_at = |index: usize| node.input(index).is_some_and(|name| origins.values.contains(name));
     let integer_at = |index: usize| node.input(index).is_some_and(|name| origins.integers.contains(name));
     // A mask with a row for each batch is read by its shape, a list of lengths is not.

@@ -246,7 +246,7 @@ impl PythonInstance {
                     self.handle_responses(batch, inputs_free, span, outcome)?;
                 }
                 MainMessage::Send { request, is_final, is_closed, span, response } => {
-                    self.handle_send(request, (is_final, is_closed), span, response)?;
+                    self.handle_send(request, is_final, is_closed, span, response)?;
                 }
                 MainMessage::Times(times) => times.into_iter().for_each(|times| self.handle_times(times)),
                 MainMessage::Finalized => {}
@@ -436,7 +436,8 @@ impl PythonInstance {
     fn handle_send(
         &mut self,
         key: u64,
-        (is_final, is_closed): (bool, bool),
+        is_final: bool,
+        is_closed: bool,
         span: Span,
         response: ClaimedResponse,
     ) -> Result<(), MessageError> {

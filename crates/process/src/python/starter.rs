@@ -149,7 +149,7 @@ impl ProcessStarter {
         let mut frame = Vec::new();
         match &self.message {
             StartMessage::Library(start) => message::put_init_bytes(&start.order(name), &mut frame),
-            StartMessage::Python(place) => self.put_init(place, (name, threads), sizes, &mut frame),
+            StartMessage::Python(place) => self.put_init(place, name, threads, sizes, &mut frame),
         }
         .map_err(too_large)?;
         instance.link.main.send(&frame);
@@ -172,7 +172,8 @@ impl ProcessStarter {
     fn put_init(
         &self,
         place: &ModelPlace,
-        (name, threads): (&str, usize),
+        name: &str,
+        threads: usize,
         sizes: [usize; 2],
         out: &mut Vec<u8>,
     ) -> Result<(), MessageError> {

@@ -65,7 +65,8 @@ impl HostedAnswers {
     /// The answers of a request whose run begins.
     pub(super) fn new(
         tensors: &Arc<HostedTensors>,
-        (responder, clock): (Responder, Clock),
+        responder: Responder,
+        clock: Clock,
         began: Instant,
         shared: &Arc<InstanceShared>,
     ) -> Self {

@@ -37,7 +37,8 @@ impl HostedBatcher {
     pub(super) fn find(
         spec: &ModelSpec,
         model: &Arc<LibraryModel>,
-        (version_directory, backend_directory): (&Path, &Path),
+        version_directory: &Path,
+        backend_directory: &Path,
         functions: &[AbsoluteSymbol],
     ) -> Result<Option<Self>, Error> {
         let Some(path) = path_of(spec, version_directory, backend_directory)? else { return Ok(None) };

@@ -176,7 +176,7 @@ pub fn encode_library(soname: &str, symbols: &[AbsoluteSymbol]) -> Vec<u8> {
     let hash_at = table_at + table.len();
     let strings_at = hash_at + hash.len();
     let size = strings_at + strings.len();
-    let mut out = encode_header(size, (dynamic_at, dynamic_size));
+    let mut out = encode_header(size, dynamic_at, dynamic_size);
     for (tag, value) in [
         (DT_SONAME, soname_at),
         (DT_HASH, hash_at as u64),
@@ -196,7 +196,7 @@ pub fn encode_library(soname: &str, symbols: &[AbsoluteSymbol]) -> Vec<u8> {
 }
 
 /// The header and the program headers.
-fn encode_header(size: usize, (dynamic_at, dynamic_size): (usize, usize)) -> Vec<u8> {
+fn encode_header(size: usize, dynamic_at: usize, dynamic_size: usize) -> Vec<u8> {
     let mut out = IDENT.to_vec();
     out.resize(16, 0);
     out.extend_from_slice(&ET_DYN.to_le_bytes());

@@ -205,7 +205,7 @@ impl TritonHost {
         model.handle_completed(spec);
         let model = Arc::new(model);
         let shared = self.options.backend_directory.join(&spec.backend);
-        let batcher = HostedBatcher::find(spec, &model, (directory, &shared), &abi::symbols())?.map(Arc::new);
+        let batcher = HostedBatcher::find(spec, &model, directory, &shared, &abi::symbols())?.map(Arc::new);
         if places.iter().any(|place| place.kind != InstanceKind::Cpu) {
             model.backend().object.memory.handle_device();
         }
@@ -348,7 +348,7 @@ impl HostedInstance {
                 }
             };
             let needs = responder.output_needs.clone();
-            let answers = Arc::new(HostedAnswers::new(tensors, (responder, clock), began, &self.copy.shared));
+            let answers = Arc::new(HostedAnswers::new(tensors, responder, clock, began, &self.copy.shared));
             self.answers.push(Arc::clone(&answers));
             handles.push(Owned::new(RequestObject::new(model, answers, inputs, details, needs)).into_handle());
         }

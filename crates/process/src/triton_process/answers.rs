@@ -36,7 +36,8 @@ impl BatchAnswers {
     pub(super) fn new(
         link: &Arc<ProcessLink>,
         memory: &Arc<ProcessMemory>,
-        (first, count): (u64, usize),
+        first: u64,
+        count: usize,
         began: Instant,
     ) -> Arc<Self> {
         let run = (0..count).map(|_| RunAnswer::default()).collect();
@@ -57,7 +58,7 @@ impl BatchAnswers {
         let responses: Vec<_> = answers.iter().map(|answer| answer.as_ref().map_or(SentResponse::None, sent)).collect();
         let span = self.write(&responses);
         let encoded = span.and_then(|span| {
-            let put = put_responses((batch, inputs_free), &span, &responses, &mut out);
+            let put = put_responses(batch, inputs_free, &span, &responses, &mut out);
             put.map_err(|error| Error::internal(format!("the answers cannot be sent to the server: {error}")))
         });
         if let Err(error) = encoded {
@@ -67,7 +68,7 @@ impl BatchAnswers {
             };
             let responses: Vec<_> = responses.iter().map(failed).collect();
             // Errors alone always fit.
-            let _ = put_responses((batch, inputs_free), &Span::default(), &responses, &mut out);
+            let _ = put_responses(batch, inputs_free, &Span::default(), &responses, &mut out);
         }
         self.link.send_main(&out);
     }

@@ -154,7 +154,7 @@ impl HostProcess {
         self.memory.release(&released);
         let began = (self.clock)();
         let first = requests.first().map_or(0, |request| request.request);
-        let answers = BatchAnswers::new(&self.link, &self.memory, (first, requests.len()), began);
+        let answers = BatchAnswers::new(&self.link, &self.memory, first, requests.len(), began);
         let inputs = self.memory.inputs(span);
         if span.size > 0 {
             self.memory.forget_before(span.region);

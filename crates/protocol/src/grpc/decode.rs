@@ -193,7 +193,7 @@ fn inputs<'a>(
         let datatype = Datatype::from_name(input.datatype);
         let contents = match shared {
             Some(_) => Bytes::new(),
-            None => contents_of(spec, message, raw_index, (input, datatype), memory)?,
+            None => contents_of(spec, message, raw_index, input, datatype, memory)?,
         };
         raw_index += usize::from(shared.is_none());
         inputs.push(NamedTensor { name: input.name, datatype, shape: input.shape.clone(), contents, shared });
@@ -206,7 +206,8 @@ fn contents_of(
     spec: &ModelSpec,
     message: &InferMessage<'_>,
     index: usize,
-    (input, datatype): (&InputTensor<'_>, Option<Datatype>),
+    input: &InputTensor<'_>,
+    datatype: Option<Datatype>,
     memory: &mut ReceiveReservation,
 ) -> Result<Bytes, Error> {
     let (name, model) = (input.name, &spec.name);

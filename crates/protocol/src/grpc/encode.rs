@@ -53,7 +53,7 @@ pub fn encode(
     outputs: Vec<Tensor>,
     parameters: Option<&Parameters>,
 ) -> Result<FramedParts, Error> {
-    write(spec, version, plan, outputs, (parameters, None))
+    write(spec, version, plan, outputs, parameters, None)
 }
 
 /// Encodes a response of a `ModelStreamInfer`, marked as the last to its request or not.
@@ -69,7 +69,7 @@ pub fn encode_streamed(
     parameters: Option<&Parameters>,
     is_final: bool,
 ) -> Result<FramedParts, Error> {
-    write(spec, version, plan, outputs, (parameters, Some(is_final)))
+    write(spec, version, plan, outputs, parameters, Some(is_final))
 }
 
 /// Encodes the empty final response of a `ModelStreamInfer`: it only marks the end of the
@@ -81,7 +81,7 @@ pub fn encode_streamed(
 #[inline]
 pub fn encode_end(spec: &ModelSpec, version: u64, id: &str) -> Result<FramedParts, Error> {
     let plan = ResponsePlan { id: id.to_owned(), ..ResponsePlan::default() };
-    write(spec, version, &plan, Vec::new(), (None, Some(true)))
+    write(spec, version, &plan, Vec::new(), None, Some(true))
 }
 
 /// Encodes the failure of one request of a `ModelStreamInfer`. It is a message, so that the stream goes on.
@@ -130,7 +130,8 @@ fn write(
     version: u64,
     plan: &ResponsePlan,
     outputs: Vec<Tensor>,
-    (parameters, is_final): (Option<&Parameters>, Option<bool>),
+    parameters: Option<&Parameters>,
+    is_final: Option<bool>,
 ) -> Result<FramedParts, Error> {
     let outputs = planned_outputs(spec, plan, outputs)?;
     let version = version.to_string();

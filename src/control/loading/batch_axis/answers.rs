@@ -78,7 +78,7 @@ impl Difference {
     pub fn beside(&self, alone: &[Tensor], noise: &[Tensor]) -> Noise {
         let pair = alone.get(self.output).zip(noise.get(self.output));
         let Some((alone, noise)) = pair else { return Noise::Less };
-        let found = values_differ(self.output, (alone, &alone.contents), (noise, &noise.contents), Tolerance(0.0));
+        let found = values_differ(self.output, alone, &alone.contents, noise, &noise.contents, Tolerance(0.0));
         match (self.size, found.and_then(|found| found.size.or(Some(f64::INFINITY)))) {
             (_, None) => Noise::Less,
             (None, Some(_)) => Noise::Hides,
@@ -110,7 +110,9 @@ impl Difference {
 pub fn compare(
     spec: &ModelSpec,
     alone: &[Tensor],
-    (together, place, count): (&[Tensor], usize, usize),
+    together: &[Tensor],
+    place: usize,
+    count: usize,
     tolerance: Tolerance,
 ) -> AnswerComparison {
     let mut differences = Vec::new();
@@ -123,7 +125,7 @@ pub fn compare(
             let (one, many) = (ShapeText(&one.shape), ShapeText(&many.shape));
             return AnswerComparison::Shape(format!("output '{name}' is {one} for a row and {many} for {count} rows"));
         };
-        differences.extend(values_differ(index, (one, &one.contents), (many, part), tolerance));
+        differences.extend(values_differ(index, one, &one.contents, many, part, tolerance));
     }
     if differences.is_empty() { AnswerComparison::Same } else { AnswerComparison::Values(differences) }
 }
@@ -133,7 +135,7 @@ pub fn differ(one: &[Tensor], other: &[Tensor], tolerance: Tolerance) -> bool {
     one.len() != other.len()
         || one.iter().zip(other).enumerate().any(|(index, (one, other))| {
             one.shape != other.shape
-                || values_differ(index, (one, &one.contents), (other, &other.contents), tolerance).is_some()
+                || values_differ(index, one, &one.contents, other, &other.contents, tolerance).is_some()
         })
 }
 
@@ -154,8 +156,10 @@ fn part(tensor: &Tensor, place: usize, count: usize) -> Option<&[u8]> {
 
 fn values_differ(
     output: usize,
-    (one, one_bytes): (&Tensor, &[u8]),
-    (other, other_bytes): (&Tensor, &[u8]),
+    one: &Tensor,
+    one_bytes: &[u8],
+    other: &Tensor,
+    other_bytes: &[u8],
     Tolerance(relative): Tolerance,
 ) -> Option<Difference> {
     if one_bytes == other_bytes {
@@ -203,7 +207,7 @@ mod tests {
     fn text(alone: Tensor, together: Tensor, place: usize) -> Option<String> {
         let spec = spec(4, &[], &[("y", alone.datatype, &[-1])]);
         let count = *together.shape.first().unwrap() as usize;
-        match compare(&spec, &[alone], (&[together], place, count), TOLERANCE) {
+        match compare(&spec, &[alone], &[together], place, count, TOLERANCE) {
             AnswerComparison::Same => None,
             AnswerComparison::Shape(text) => Some(text),
             AnswerComparison::Values(differences) => Some(differences[0].text(&spec)),
@@ -237,7 +241,7 @@ mod tests {
         let shape = |shape: &[i64], want: &str| {
             let elements = vec![1.0_f32; shape.iter().product::<i64>() as usize];
             let spec = spec(4, &[], &[("y", Datatype::Fp32, &[-1])]);
-            let got = compare(&spec, &[one()], (&[tensor(shape, &elements)], 0, 3), TOLERANCE);
+            let got = compare(&spec, &[one()], &[tensor(shape, &elements)], 0, 3, TOLERANCE);
             assert_eq!(got, AnswerComparison::Shape(want.to_owned()));
         };
         shape(&[1, 2], "output 'y' is [1,2] for a row and [1,2] for 3 rows");

@@ -80,13 +80,7 @@ impl Fill {
     }
 
     /// An integer of at most `max`. `name` is the input's: what it says of masks and segments is only believed in a text.
-    fn integer(
-        self,
-        random: &mut TrialNumbers,
-        (place, count): (usize, usize),
-        row: usize,
-        (name, max): (&str, u64),
-    ) -> u64 {
+    fn integer(self, random: &mut TrialNumbers, place: usize, count: usize, row: usize, name: &str, max: u64) -> u64 {
         let number = random.next();
         let below = |bound: u64| number % bound.min(max + 1);
         match self {
@@ -208,7 +202,7 @@ fn tensor(input: &TensorSpec, shape: RowShape, fill: Fill, row: usize, mut rando
             }
             Datatype::Fp64 => contents.extend_from_slice(&fill.float(&mut random, place, row).to_le_bytes()),
             Datatype::Bool => {
-                let value = fill.integer(&mut random, (place, count), row, (&name, 1));
+                let value = fill.integer(&mut random, place, count, row, &name, 1);
                 contents.extend_from_slice(&[u8::from(value % 2 == 1)]);
             }
             Datatype::Bytes => {
@@ -218,7 +212,7 @@ fn tensor(input: &TensorSpec, shape: RowShape, fill: Fill, row: usize, mut rando
             }
             _ => {
                 // At most 100: it fits each type of integers.
-                let value = fill.integer(&mut random, (place, count), row, (&name, shape.integer_max)).to_le_bytes();
+                let value = fill.integer(&mut random, place, count, row, &name, shape.integer_max).to_le_bytes();
                 contents.extend_from_slice(value.get(..size.unwrap_or(1)).unwrap_or_default());
             }
         }

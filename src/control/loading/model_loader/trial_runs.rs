@@ -65,6 +65,6 @@ impl ModelLoader {
             let isolated = self.isolated(processes, backend, (source, pinned))?;
             pinned.load(isolated.as_ref().map_or(backend, |isolated| isolated as _), spec, path)
         };
-        batch_axis::check_apart((spec, kind), model, threads, pinned.files_size, load)
+        batch_axis::check_apart(spec, kind, model, threads, pinned.files_size, load)
     }
 }

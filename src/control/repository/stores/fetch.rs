@@ -89,7 +89,7 @@ impl StoreFetcher {
         let (mut in_vain, mut attempts) = (0, 0);
         loop {
             let before = at;
-            let outcome = self.read(object, file, (&mut at, end)).await;
+            let outcome = self.read(object, file, &mut at, end).await;
             let failed = match outcome {
                 Ok(sums) if at == end => return Ok(sums),
                 Ok(_) => StoreFault::Away("the connection ended before the file".to_owned()).into(),
@@ -111,7 +111,8 @@ impl StoreFetcher {
         &self,
         object: &StoreObject,
         file: &File,
-        (at, end): (&mut u64, u64),
+        at: &mut u64,
+        end: u64,
     ) -> Result<HeaderSums, FailedRequest> {
         let path = self.client.path(&object.path)?;
         let tag = has_tag(self.client.url.kind, object).then(|| plain_tag(&object.tag));

@@ -210,7 +210,8 @@ pub fn put_initialized(has_ready: bool, out: &mut Vec<u8>) {
 /// # Errors
 /// [`MessageError`] if it is larger than a frame may be.
 pub fn put_responses(
-    (batch, inputs_free): (u64, bool),
+    batch: u64,
+    inputs_free: bool,
     span: &Span,
     responses: &[SentResponse<'_>],
     out: &mut Vec<u8>,
@@ -614,7 +615,7 @@ mod tests {
             ClaimedResponse::None,
             ClaimedResponse::Rescheduled { parameters: parameters.clone(), tensors: at(64) },
         ];
-        let got = main(&|out| put_responses((4, true), &SPAN, &responses, out).unwrap());
+        let got = main(&|out| put_responses(4, true, &SPAN, &responses, out).unwrap());
         assert_eq!(got, MainMessage::Responses { batch: 4, inputs_free: true, span: SPAN, outcome: Ok(want) });
         let got = main(&|out| put_send(9, true, &SPAN, &SentResponse::None, out).unwrap());
         let response = ClaimedResponse::None;

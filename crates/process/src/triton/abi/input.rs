@@ -54,14 +54,14 @@ functions! {
         input: Handle<InputObject>, index: u32, buffer: Out<*const c_void>, size: Out<u64>, kind: Out<u32>,
         id: Out<i64>
     ) {
-        give_buffer(input, index, buffer, (size, kind, id))
+        give_buffer(input, index, buffer, size, kind, id)
     }
 
     TRITONBACKEND_InputBufferForHostPolicy(
         input: Handle<InputObject>, _policy: Text, index: u32, buffer: Out<*const c_void>, size: Out<u64>,
         kind: Out<u32>, id: Out<i64>
     ) {
-        give_buffer(input, index, buffer, (size, kind, id))
+        give_buffer(input, index, buffer, size, kind, id)
     }
 
     TRITONBACKEND_InputBufferAttributes(
@@ -81,7 +81,9 @@ fn give_buffer(
     input: Handle<InputObject>,
     index: u32,
     buffer: Out<*const c_void>,
-    (size, kind, id): (Out<u64>, Out<u32>, Out<i64>),
+    size: Out<u64>,
+    kind: Out<u32>,
+    id: Out<i64>,
 ) -> Result<(), Error> {
     buffer.set(null())?;
     size.set(0)?;
