@@ -22,11 +22,15 @@ pub use crate::log::queue::PlainTarget;
 pub use crate::log::terminal::LogTerminal;
 pub use crate::settings::{LogFormat, LogSettings};
 
-use crate::limits::{LOG_FLUSH_MAX, LOG_FLUSH_STEP, LOG_MODEL_STEPS_MAX, LOG_TEXT_SIZE_MAX};
+use crate::limits::{LOG_FLUSH_STEP, LOG_MODEL_STEPS_MAX, LOG_TEXT_SIZE_MAX};
 use crate::log::cause::Cause;
 use crate::log::format::{LineHead, push_text};
 use crate::log::queue::{LogQueue, LogRecord, Said};
 use crate::log::thread::{LIMITED, LogThread, UNWRITTEN};
+
+/// The time that the end of the process waits for lines that are not yet written: a disk needs
+/// milliseconds, and a pipe without a reader forever.
+const LOG_FLUSH_MAX: Duration = Duration::from_millis(500);
 
 /// [`LogSettings`] in one word, so that they change together. Until they are set, all levels but the verbose one are
 /// logged.

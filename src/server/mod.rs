@@ -52,7 +52,7 @@ use crate::control::thread::{ControlMessage, ControlThread, ProcessSurroundings,
 use crate::crash;
 use crate::crash::signal::CrashOutput;
 use crate::error::Error;
-use crate::limits::{END_MARGIN, SECOND_SIGNAL_AFTER, WORKERS_END_TIMEOUT};
+use crate::limits::{END_MARGIN, WORKERS_END_TIMEOUT};
 use crate::log::{self, LogTerminal, PlainTarget};
 use crate::model::repository::index::StartProgress;
 use crate::runtime::clock;
@@ -64,6 +64,9 @@ use crate::settings::{Compat, ControlMode, LogFormat, Pinning, Settings, SpinTim
 use crate::shard::mailbox::ControlSender;
 use crate::shard::server_context::ServerContext;
 use crate::shard::thread::ShardParts;
+
+/// Time after which a second signal counts (`--second-signal-after-ms`): wrappers forward theirs in milliseconds.
+const SECOND_SIGNAL_AFTER: Duration = Duration::from_secs(1);
 
 /// Serves until a signal or a failure ends the server. Returns the exit code for `main`. `terminal`
 /// receives the log without a file, `purge` makes the allocator return free pages.

@@ -14,12 +14,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use base::error::Error;
-use base::limits::{
-    METRIC_BUCKETS_MAX, METRIC_FAMILIES_MAX, METRIC_LABELS_MAX, METRIC_OBJECTS_MAX, METRIC_SERIES_MAX,
-    METRIC_TEXT_SIZE_MAX,
-};
+use base::limits::{METRIC_BUCKETS_MAX, METRIC_LABELS_MAX};
 
 pub use crate::custom_metrics::series::MetricSeries;
+
+/// Families of metrics that the models of a server may create: each is a block of every page of metrics.
+const METRIC_FAMILIES_MAX: usize = 1_024;
+/// Series of one metric family of models, that is, sets of labels: more belong into a log.
+const METRIC_SERIES_MAX: usize = 4_096;
+/// Objects for metric families and metrics that one process of a model may hold at a time.
+const METRIC_OBJECTS_MAX: usize = 65_536;
+/// Bytes of the name and value of one label, of a metric family's name and of its description, each.
+const METRIC_TEXT_SIZE_MAX: usize = 1_024;
 
 /// All metrics of models, one for a server.
 pub struct CustomMetrics {

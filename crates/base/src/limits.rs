@@ -26,8 +26,6 @@ pub const INFLATE_OUTPUT_SLICE: usize = 64 * 1024;
 /// Bytes that are compressed in one turn of a shard at the higher levels: two milliseconds for bytes of four values,
 /// which take longest.
 pub const DEFLATE_SLICE: usize = 4 * 1024;
-/// The same at the low level: a millisecond at worst.
-pub const DEFLATE_LOW_SLICE: usize = 32 * 1024;
 /// Inflated bytes for each compressed one, beyond [`INFLATE_FREE_SIZE`]. DEFLATE has at most 1,032, so that a tensor of
 /// zeros is taken; zstd reaches 30,000, and a few kilobytes of a client would cost a shard as much as its largest body.
 pub const INFLATE_RATIO_MAX: usize = 1_100;
@@ -37,8 +35,6 @@ pub const INFLATE_FREE_SIZE: usize = 16 * 1024 * 1024;
 /// Members of one gzip body, or frames of one zstd body: tools that compress in parallel write one
 /// for each 64 KiB, and the largest body has this many of them.
 pub const INFLATE_MEMBERS_MAX: usize = 1_024;
-/// Bytes of a zstd body's window, as a power of two: every HTTP decoder must have it (RFC 9659).
-pub const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 /// Bytes of a response from which it is compressed: a smaller one fits into one packet with its head in any case.
 pub const COMPRESS_SIZE_MIN: usize = 1_024;
 /// Responses that one shard compresses at a time; others go out as they are, as compression is only
@@ -61,8 +57,6 @@ pub const JSON_INLINE_MAX: usize = 128 * 1024;
 pub const JSON_OUTPUT_INLINE_MAX: usize = 32 * 1024;
 /// Bytes of typed contents in a gRPC message up to which a shard reads them by itself: a millisecond at most.
 pub const TYPED_INLINE_MAX: usize = 128 * 1024;
-/// Niceness of the threads that read such bodies: a tenth of a shard's share of a core that both must have.
-pub const JOB_NICENESS: i32 = 10;
 /// Inputs, or requested outputs, in one request.
 pub const REQUEST_TENSORS_MAX: usize = 1_024;
 /// Parameters of a request, and of each of its inputs and outputs.
@@ -82,29 +76,14 @@ pub const BATCH_SIZES_MAX: usize = 4_096;
 pub const QUEUE_REQUESTS_MAX: usize = 1_024;
 /// Priority levels of one model that each have their own limit on waiting requests: each needs a counter.
 pub const PRIORITY_LEVELS_MAX: u64 = 1_024;
-/// Priority levels whose waiting rows a forecast counts separately; all levels above share one count.
-pub const FORECAST_LEVELS_MAX: usize = 64;
 /// Time that `--admission` reserves between the end of a run and the deadline, for the wake-ups and the write
 /// to the client's socket.
 pub const ADMISSION_SLACK: Duration = Duration::from_millis(1);
-/// Age at which a forecast of run times is tried again though it says that a request would be late:
-/// a model may have been slow once, and would be refused forever.
-pub const FORECAST_AGE_MAX: Duration = Duration::from_secs(1);
 /// Runs of a batch size whose median is a row's cost in it: enough to outweigh interrupted ones.
 pub const ROW_COST_RUNS: usize = 31;
-/// Runs after which the cost is known.
-pub const ROW_COST_RUNS_MIN: usize = 5;
 /// The inverse of the part by which a batch size must be cheaper to replace another: 2 %, twice the
 /// noise of a median of [`ROW_COST_RUNS`] runs that vary by 5 %.
 pub const ROW_COST_MARGIN: u64 = 50;
-/// The inverse of the part by which a cost may drift before other sizes are measured again.
-pub const ROW_COST_CHANGE: u64 = 4;
-/// Least time for a row if sizes are compared: below it the work around a batch outweighs it.
-pub const ROW_COST_MIN: Duration = Duration::from_micros(200);
-/// Batches between two trials of another size: at first, so that a model's sizes are known within seconds ...
-pub const ROW_TRIAL_GAP_MIN: u32 = 16;
-/// ... and while they change nothing: trials of a size that costs twice as much then take a thousandth of the time.
-pub const ROW_TRIAL_GAP_MAX: u32 = 1024;
 /// Bytes of inputs that may wait for one model version (`--queue-bytes-max`).
 pub const QUEUE_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Bytes of a decoupled model's responses to one request that the client has not read yet. Beyond it the request fails:
@@ -120,9 +99,6 @@ pub const RECEIVE_LEASE_SIZE: usize = 1024 * 1024;
 /// The time that a request being received waits for memory before it is refused: others finish
 /// meanwhile, and no two wait for each other forever.
 pub const RECEIVE_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Share of the process's memory, as a divisor, for requests that are being received (`--receive-memory-bytes-max`): as
-/// much again may wait in queues, be computed with and be on its way out.
-pub const RECEIVE_MEMORY_PART: usize = 4;
 /// Share of `--memory-limit`, as a divisor, that lies between two steps of what is given up as memory fills: the first is
 /// at 84 percent, so that what requests took is given back many times before requests are refused.
 pub const MEMORY_STEP_PART: usize = 25;
@@ -138,11 +114,6 @@ pub const MEMORY_SETTLE_LOOKS: usize = 10;
 pub const MEMORY_LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// The same if little is left.
 pub const MEMORY_LOOK_INTERVAL_NEAR: Duration = Duration::from_millis(20);
-/// The interval at which free pages are returned at once while memory is short: taking a page again
-/// costs half a microsecond, too much after each request.
-pub const MEMORY_PURGE_PAUSE: Duration = Duration::from_millis(100);
-/// Time in which a step of the memory is logged once, unless it is higher than the last.
-pub const MEMORY_NOTICE_PAUSE: Duration = Duration::from_secs(10);
 /// Bytes that a connection or a stream must hold to be closed for them: many that hold less are no way to free memory.
 pub const MEMORY_HEAVY_SIZE: usize = 64 * 1024;
 /// Requests of one `ModelStreamInfer` in flight at a time; beyond it the stream is not read.
@@ -179,8 +150,6 @@ pub const CONNECTIONS_LEAVING_MAX: usize = 256;
 /// Idle connections that one scan of a shard's connections finds: a scan takes some tens of microseconds, and a flood
 /// must not cost one for each connection.
 pub const EVICTION_CANDIDATES_MAX: usize = 256;
-/// Time in which a connection without streams that was told to give its place up must have closed.
-pub const EVICTION_GRACE: Duration = Duration::from_secs(1);
 /// Time in which a shard logs only once that connections are closed or refused for their number.
 pub const CONNECTION_NOTICE_PAUSE: Duration = Duration::from_secs(10);
 /// Streams of one HTTP/2 connection (`--http2-streams-max`). A stream that the client reset counts until its work has
@@ -206,8 +175,6 @@ pub const SERVER_RESETS_MAX: u32 = 200;
 pub const CONTROL_FRAMES_MAX: u32 = 10_000;
 /// Interval after which the budgets of an HTTP/2 connection start again.
 pub const BUDGET_INTERVAL: Duration = Duration::from_secs(10);
-/// Bytes below which a DATA frame counts as a control frame, unless it ends its stream.
-pub const DATA_SIZE_LEAST: usize = 256;
 /// Bytes of unsent control frames (acknowledgements, WINDOW_UPDATE, RST_STREAM, GOAWAY); beyond it the connection is
 /// not read.
 pub const CONTROL_BACKLOG_SIZE_MAX: usize = 64 * 1024;
@@ -223,8 +190,6 @@ pub const REST_TIMEOUT: Duration = Duration::from_secs(1);
 pub const LEFT_OUT_SIZE_MAX: usize = BODY_SIZE_MAX;
 /// Bytes of one gRPC message (`--grpc-max-message-size`).
 pub const GRPC_MESSAGE_SIZE_MAX: usize = 64 * 1024 * 1024;
-/// The same with `--compat=triton`: tritonserver's fixed bound (`MAX_GRPC_MESSAGE_SIZE`).
-pub const GRPC_MESSAGE_SIZE_MAX_TRITON: usize = i32::MAX as usize;
 /// Bytes read from a socket at once into a connection's own buffer.
 pub const READ_SIZE: usize = 16 * 1024;
 /// Bytes of a reply up to which head and body are copied into one buffer: one small send is cheaper than a vectored
@@ -237,17 +202,9 @@ pub const CLASSES_MAX: usize = 1_000_000;
 /// Classes of one row that a GPU selects: twice as many candidates fit into the shared memory that every block may
 /// have.
 pub const GPU_TOPK_COUNT_MAX: usize = 1024;
-/// Rows of one top-k selection on a GPU: sixteen times the largest batch, which keeps sizes far from 32 bits.
-pub const GPU_TOPK_ROWS_MAX: usize = 65_536;
-/// Run time of one row up to which a model runs inside the shard: about the cost of a hop to a worker and back, which
-/// is two thread wake-ups.
-pub const INLINE_RUN_MAX: Duration = Duration::from_micros(50);
 /// Run time of the largest request tried at load, up to which a model may run inside the shard: all connections of the
 /// shard wait for it.
 pub const INLINE_LONGEST_MAX: Duration = Duration::from_millis(1);
-/// Run time of a typical batch from which a model's workers share the cores of the shards. A server that spends most of its
-/// time in such runs leaves the shards idle, and a shard waits for a core that computes far less long than one run.
-pub const HEAVY_RUN_MIN: Duration = Duration::from_micros(500);
 /// Time from the first byte of a head, of a frame, or from the start of a connection until it must be complete
 /// (`--http-head-timeout`).
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -260,17 +217,8 @@ pub const TLS_HANDSHAKES_MAX: usize = 1_000;
 /// Bytes of TLS records that are not read yet, on one connection. Half of it holds the largest record, or a handshake message
 /// that comes in several, as the certificates of a client may; the other half is room for what follows.
 pub const TLS_INPUT_SIZE_MAX: usize = 64 * 1024;
-/// Bytes of plaintext that are encrypted before they are sent, for one connection: as many as a socket takes at once, and
-/// some tens of microseconds of the shard's time.
-pub const TLS_WRITE_SIZE: usize = 64 * 1024;
 /// Tickets that a client gets to resume its TLS 1.3 session: one for its next connection, which brings another.
 pub const TLS_TICKETS: usize = 1;
-/// The interval at which the files of certificates and keys are read: a new one is in use within
-/// seconds, and reading some kilobytes costs nothing.
-pub const WATCHED_FILES_INTERVAL: Duration = Duration::from_secs(5);
-/// The time that changed files must stay the same until they are used: the certificate of TLS and
-/// its key are two files, written one after the other.
-pub const WATCHED_FILES_SETTLED: Duration = Duration::from_millis(500);
 /// Bytes of a file with certificates or a key; the bundles of all public authorities have a quarter of it.
 pub const TLS_FILE_SIZE_MAX: u64 = 1024 * 1024;
 /// API keys in their file, with those that are being replaced. Every request is compared with all of them, in a
@@ -278,24 +226,16 @@ pub const TLS_FILE_SIZE_MAX: u64 = 1024 * 1024;
 pub const API_KEYS_MAX: usize = 1_024;
 /// Bytes of the file of API keys: ten times what [`API_KEYS_MAX`] keys need.
 pub const API_KEYS_FILE_SIZE_MAX: u64 = 1024 * 1024;
-/// Bytes of a client's API key; those of `deuteron key` have 46. Hashing it takes a microsecond.
-pub const API_KEY_SIZE_MAX: usize = 512;
 /// Bytes of the name of a client with a key: it stands in a label of each of its metrics.
 pub const API_KEY_NAME_SIZE_MAX: usize = 64;
-/// Requests a second that a client may be given: more than a machine serves.
-pub const API_KEY_RATE_MAX: u32 = 1_000_000;
 /// Time between two requests at the lowest rate: a quarter of an hour; rarer clients need a queue.
 pub const API_KEY_INTERVAL_MAX: Duration = Duration::from_secs(1_000);
 /// Requests that a client may be given at once, beyond its rate.
 pub const API_KEY_BURST_MAX: u32 = 1_000_000;
 /// Requests in flight that a client may be given: more than the queues hold.
 pub const API_KEY_CONCURRENCY_MAX: u32 = 1_000_000;
-/// A client's retry delay with too many requests in flight: the end of one is unknown.
-pub const API_KEY_WAIT: Duration = Duration::from_secs(1);
 /// Connections to the Unix socket of `--admin-socket`: a few operators and their tools.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
-/// The interval at which a shard logs failed TLS handshakes; the next line counts those in between.
-pub const TLS_FAILURES_PAUSE: Duration = Duration::from_secs(10);
 /// Time within which a body must make progress ([`BODY_STEP_SIZE`]) (`--http-body-timeout`).
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time within which the client must take `BODY_STEP_SIZE` bytes of a reply, or the rest of it, from the kernel too
@@ -310,8 +250,6 @@ pub const PINGS_WITHOUT_DATA_MAX: u32 = 2;
 /// Time between two PINGs of a client that is sent nothing (`--grpc-http2-min-recv-ping-interval-without-data`), as in
 /// tritonserver; by default only without a call.
 pub const PING_INTERVAL_MIN: Duration = Duration::from_secs(300);
-/// The same of a client without calls: what TCP's own keep-alive takes (RFC 9293 §3.8.4), as in gRPC.
-pub const IDLE_PING_INTERVAL_MIN: Duration = Duration::from_secs(7_200);
 /// PINGs that may come earlier (`--grpc-http2-max-ping-strikes`), as in tritonserver.
 pub const PING_STRIKES_MAX: u32 = 2;
 /// Time that a connection may be idle between requests, and one of HTTP/2 without streams (`--http-idle-timeout`).
@@ -350,8 +288,6 @@ pub const GIVEN_UP_PAUSE: Duration = Duration::from_millis(10);
 pub const END_MARGIN: Duration = Duration::from_millis(1_500);
 /// Time that a drain waits for requests in flight (`--exit-timeout-secs`).
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time after which a second signal counts (`--second-signal-after-ms`): wrappers forward theirs in milliseconds.
-pub const SECOND_SIGNAL_AFTER: Duration = Duration::from_secs(1);
 /// Bytes of a configuration file.
 pub const CONFIG_SIZE_MAX: usize = 1024 * 1024;
 /// Bytes of a Python model's file that are searched for `auto_complete_config`; a longer file is
@@ -369,10 +305,6 @@ pub const RUN_MEMORY_PART: usize = 2;
 /// Different input shapes that an instance remembers to be within its bound on memory: those of all lengths of a text,
 /// for some batch sizes. Beyond it the memory starts again, and a run costs an estimate.
 pub const RUN_SHAPES_MAX: usize = 4_096;
-/// Rounds of a `Loop` in the embedded engine, which cannot be stopped.
-pub const LOOP_ROUNDS_MAX: u64 = 1_000_000;
-/// Rounds of a `Loop` that are walked one by one to learn the growth of their values.
-pub const LOOP_ROUNDS_WALKED_MAX: u64 = 64;
 /// Bytes that a pattern of `--http-header-forward-pattern` and `--grpc-header-forward-pattern` may take when it is
 /// compiled: those that list all names of a system take a few thousand.
 pub const HEADER_PATTERN_SIZE_MAX: usize = 64 * 1024;
@@ -391,28 +323,12 @@ pub const TREE_LEAF_VALUES_MAX: usize = 1 << 29;
 /// Values in a file of XGBoost outside of arrays of numbers: over 20 for each tree, so that 200,000 trees fit. Each becomes
 /// much larger in memory than it is in the file.
 pub const TREE_VALUES_MAX: usize = 1 << 22;
-/// Steps down a tree before a check for the end of all parallel ways: it costs about a step.
-pub const TREE_STEPS_TOGETHER: u32 = 4;
 /// Steps of a row through all trees, by their depths, up to which a tree model may run on a shard: half a millisecond at
 /// most. The time that a row of zeros takes says nothing of other rows' ways.
 pub const TREE_INLINE_STEPS_MAX: usize = 200_000;
-/// Bytes of the rows that pass a tree model's trees together: they and a tree stay in the nearest cache.
-pub const TREE_BLOCK_SIZE: usize = 16 * 1024;
 /// `max_batch_size` of a tree model whose configuration sets none: a request of this many rows
 /// takes well below `INLINE_LONGEST_MAX`.
 pub const TREE_ROWS_DEFAULT: u16 = 256;
-/// Time that a compiler may take for the shim between the server and PyTorch: it takes 10 to 25
-/// seconds on an idle core, and a minute or two if everything else goes first.
-pub const SHIM_COMPILE_MAX: Duration = Duration::from_secs(300);
-/// Bytes of a compiler's notes that are searched for the first error: later ones follow from it.
-pub const SHIM_NOTES_SIZE_MAX: u64 = 256 * 1024;
-/// Bytes of a torch header that are searched for its version: those with it have a few kilobytes.
-pub const TORCH_HEADER_SIZE_MAX: u64 = 1024 * 1024;
-/// Bytes of torch's library of basic types (`libc10.so`) that are searched for the kind of its
-/// texts: it has one or two megabytes.
-pub const TORCH_LIBRARY_SIZE_MAX: u64 = 64 * 1024 * 1024;
-/// External data files of one ONNX model: exporters write one in all, or one for each layer.
-pub const EXTERNAL_FILES_MAX: usize = 16_384;
 /// Nesting depth of graphs in an ONNX file (the branches of `If`, the bodies of `Loop`).
 pub const GRAPHS_DEEP_MAX: usize = 64;
 /// Runs of one sample of `model_warmup`: a typing error must not delay the start for days.
@@ -434,12 +350,8 @@ pub const VERSIONS_MAX: usize = 1_024;
 pub const CHECKSUMS_MAX: usize = 1_024;
 /// The largest `--model-load-retry-count`: a client that asked for the load waits for all.
 pub const LOAD_RETRIES_MAX: usize = 100;
-/// Names in one model repository: each poll lists them all.
-pub const MODELS_MAX: usize = 16_384;
 /// Names beneath one model's directory: enough for weights in thousands of files; more fails the model.
 pub const MODEL_ENTRIES_MAX: usize = 32_768;
-/// Model control requests (load, unload, index) that wait at a time; beyond it clients get 503.
-pub const ORDERS_MAX: usize = 256;
 /// Bytes of all model control requests that wait: several of the largest bodies.
 pub const ORDERS_SIZE_MAX: usize = 4 * BODY_SIZE_MAX;
 /// Requests that wait at a time for models that are loaded on demand (`--model-cache-bytes-max`): as many as a burst over
@@ -449,51 +361,21 @@ pub const MODEL_WAITS_MAX: usize = 4_096;
 pub const MODEL_WAIT: Duration = Duration::from_secs(10);
 /// The size of a version loaded on demand beside its files: its graph, queue, threads and counters.
 pub const MODEL_OVERHEAD: u64 = 256 * 1024;
-/// The age of a listing of the repositories that may say a model is missing: they are listed at
-/// most this often, whatever names clients ask for.
-pub const MODEL_LISTING_AGE: Duration = Duration::from_secs(1);
-/// The first pause after a failed load on demand; doubled by each further failure.
-pub const MODEL_RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// The longest of these pauses.
-pub const MODEL_RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Parameters of one model control request: a load may bring the files of a model in them.
 pub const ORDER_PARAMETERS_MAX: usize = 1_024;
 /// Interval between polls of the repositories in control mode `poll` (`--repository-poll-secs`).
 pub const REPOSITORY_POLL: Duration = Duration::from_secs(15);
 /// Bytes of one store that are kept on disk (`--model-store-bytes-max`): a prefix too short would else fetch a whole bucket.
 pub const STORE_BYTES_MAX: u64 = 256 << 30;
-/// Objects of one store that are listed: as many names as the largest repositories have, and a listing that takes seconds.
-pub const STORE_OBJECTS_MAX: usize = 262_144;
 /// Files and ranges of one store that are fetched at a time (`--model-store-connections`): one connection to a store gives a
 /// part of a machine's bandwidth, eight most of it.
 pub const STORE_CONNECTIONS: usize = 8;
-/// Open files of one store's fetches: a model may have thousands.
-pub const STORE_FILES_MAX: usize = 256;
-/// Bytes of a file that one connection fetches: a lost one costs only these, and each is worth its request.
-pub const STORE_RANGE_SIZE: u64 = 8 << 20;
 /// The time of a store's silence (`--model-store-timeout-secs`): throttled, it answers in seconds.
 pub const STORE_SILENCE_MAX: Duration = Duration::from_secs(20);
 /// Attempts in a row that bring nothing, until a fetch or a listing fails: with the pauses between them half a minute.
 pub const STORE_ATTEMPTS_MAX: u32 = 6;
-/// Attempts for one range, fruitful ones too: single bytes at a time would hold a load forever.
-pub const STORE_RANGE_ATTEMPTS_MAX: u32 = 64;
-/// The first pause before a store is asked again; each is twice as long as the one before.
-pub const STORE_PAUSE_MIN: Duration = Duration::from_millis(200);
-/// The longest pause before a store is asked again, even if it asks for a longer one.
-pub const STORE_PAUSE_MAX: Duration = Duration::from_secs(10);
-/// The time that a server waits for another one that fetches the same model into the same cache:
-/// enough for tens of gigabytes. After it the load fails.
-pub const STORE_TURN_MAX: Duration = Duration::from_secs(900);
-/// The time that new files of a model wait for loads of the old ones; then the next poll retries.
-pub const STORE_SWAP_MAX: Duration = Duration::from_secs(30);
-/// The interval of tries to lock what another server has: locks of files wake no waiter.
-pub const STORE_LOCK_STEP: Duration = Duration::from_millis(50);
-/// Bytes of an index of a store: the largest number of objects, with long names.
-pub const STORE_INDEX_SIZE_MAX: usize = 128 << 20;
 /// Bytes of a path in a store: the bound of Linux.
 pub const STORE_PATH_SIZE_MAX: usize = 4_000;
-/// Bytes of Triton's file of credentials: hundreds of stores.
-pub const STORE_CREDENTIALS_SIZE_MAX: usize = 1 << 20;
 /// Loads that run at a time (`--model-load-thread-count`), as in Triton.
 pub const MODEL_LOAD_THREADS: usize = 4;
 
@@ -508,13 +390,6 @@ pub const GPU_CHECK_TOLERANCE: f32 = 1e-3;
 /// The time that a shard waits before it tries again to refuse expired requests of a queue whose
 /// lock was taken: forming a batch never holds it longer.
 pub const QUEUE_LOOK_PAUSE: Duration = Duration::from_millis(1);
-/// The time to look for work before a shard sleeps, if that pays off (`--spin=auto`): the cost of a
-/// wake-up. Less misses a client that asks again at once, more costs more than it can save.
-pub const SPIN_LOOK: Duration = Duration::from_micros(50);
-/// Tasks of a turn after which a shard still looks: those of one request, even with a worker's run.
-pub const SPIN_TASKS_MAX: usize = 4;
-/// Waits between looks of a shard whose looks never pay off: looks this rare cost nothing.
-pub const SPIN_TRIALS_MAX: u32 = 65_536;
 /// Received pieces that may wait for a read of their connection, if the kernel receives by itself:
 /// the bound on sending ahead. One entry into the kernel may add 32 (`MULTISHOT_MAX_RETRY`).
 pub const RECEIVES_AHEAD_MAX: usize = 4;
@@ -543,19 +418,11 @@ pub const GPU_KERNEL_ARGUMENTS_MAX: usize = 16;
 /// Matrix products (layer and batch size) for which cuBLASLt's choice of algorithm is cached.
 pub const GPU_MATMULS_KEPT_MAX: usize = 4_096;
 
-/// Regions of shared memory that clients register: each takes a file descriptor, of which a process often has only
-/// 1,024, and connections need theirs.
-pub const SHARED_MEMORY_REGIONS_MAX: usize = 256;
 /// Bytes of inputs that one request may have in shared memory (`--client-shm-bytes-max`): they are copied, and more
 /// than this would not fit into a queue.
 pub const SHARED_MEMORY_BYTES_MAX: usize = QUEUE_BYTES_MAX;
 /// Changes of trace settings that wait at a time; beyond it clients get 503.
 pub const TRACE_ORDERS_MAX: usize = 256;
-/// Lookups and answers that wait for one connection to a shared response cache: as many as it moves
-/// in a lookup's time. Beyond it a lookup is a miss, and an answer is not stored; both are counted.
-pub const CACHE_JOBS_MAX: usize = 1_024;
-/// Bytes of their tensors, which may keep the buffers of whole batches.
-pub const CACHE_JOBS_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of one answer in such a cache. A larger one is computed again sooner than it is moved, and would hold up all
 /// others on its connection.
 pub const CACHE_VALUE_SIZE_MAX: usize = 16 * 1024 * 1024;
@@ -569,18 +436,12 @@ pub const REDIS_CONNECTIONS_MAX: usize = 64;
 pub const REDIS_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
 /// The time that a connection to Redis may take, with the login (`connect_timeout`).
 pub const REDIS_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The whole time of one exchange with Redis: one that sends a byte now and then is given up too.
-pub const REDIS_EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Commands of one exchange: the first reply waits for at most this many to be sent.
 pub const REDIS_COMMANDS_MAX: usize = 64;
 /// Bytes after which an exchange takes no further commands.
 pub const REDIS_COMMANDS_SIZE: usize = 1024 * 1024;
 /// The first pause before Redis is connected to again; each failure doubles it.
 pub const REDIS_PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The longest: the delay until a Redis that is back is noticed.
-pub const REDIS_PAUSE_MAX: Duration = Duration::from_secs(10);
-/// Interval of pings on idle connections: less than timeouts of firewalls and Redis (`timeout`).
-pub const REDIS_PING_INTERVAL: Duration = Duration::from_secs(15);
 /// Bytes of a line of Redis: a status, a size or an error, which quotes at most some of a command.
 pub const RESP_LINE_SIZE_MAX: usize = 1_024;
 /// Records of traces that wait for the thread that writes them, or for a collector (`bsp_max_queue_size`), as in
@@ -594,14 +455,8 @@ pub const TRACE_TEXT_SIZE_MAX: usize = 16 * 1024 * 1024;
 pub const TRACE_BATCH_SPANS: u32 = 512;
 /// The time that spans wait for others before they are sent (`bsp_schedule_delay`), likewise.
 pub const TRACE_BATCH_DELAY: Duration = Duration::from_secs(5);
-/// The time that a collector may take to accept a connection: it is near, or its spans are dropped.
-pub const TRACE_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time that a collector may take to answer, as in OpenTelemetry's exporters.
-pub const TRACE_EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time that the end of the server waits for the last traces to be written.
 pub const TRACE_END_TIMEOUT: Duration = Duration::from_secs(3);
-/// Bytes of a collector's answer that are read: its status line is all that counts.
-pub const TRACE_ANSWER_SIZE_MAX: usize = 4 * 1024;
 
 /// Shared memory requests, and copies from and to GPUs, that wait at a time.
 pub const SHARED_MEMORY_TASKS_MAX: usize = 256;
@@ -650,16 +505,8 @@ pub const HOSTED_SHELLS_KEPT: usize = 256;
 pub const HOSTED_SHELLS_MAX: usize = 4_096;
 /// Requests of one instance of a hosted backend without their last answer: beyond that it gets no other batch.
 pub const HOSTED_OPEN_REQUESTS_MAX: usize = 4_096;
-/// Families of metrics that the models of a server may create: each is a block of every page of metrics.
-pub const METRIC_FAMILIES_MAX: usize = 1_024;
-/// Series of one metric family of models, that is, sets of labels: more belong into a log.
-pub const METRIC_SERIES_MAX: usize = 4_096;
-/// Objects for metric families and metrics that one process of a model may hold at a time.
-pub const METRIC_OBJECTS_MAX: usize = 65_536;
 /// Labels of one metric of a model.
 pub const METRIC_LABELS_MAX: usize = 64;
-/// Bytes of the name and value of one label, of a metric family's name and of its description, each.
-pub const METRIC_TEXT_SIZE_MAX: usize = 1_024;
 /// Buckets of one histogram of a model: each is a line of every page of metrics.
 pub const METRIC_BUCKETS_MAX: usize = 256;
 /// Parts of the minute that summaries cover, as many as Prometheus' clients have; the oldest is forgotten at a time.
@@ -695,9 +542,6 @@ pub const LOG_TAIL_LINE_SIZE_MAX: usize = 1024;
 pub const LOG_CAUSE_LINES_MAX: u32 = 1_000;
 /// The time in which those lines are counted.
 pub const LOG_CAUSE_WINDOW: Duration = Duration::from_secs(1);
-/// The time that the end of the process waits for lines that are not yet written: a disk needs
-/// milliseconds, and a pipe without a reader forever.
-pub const LOG_FLUSH_MAX: Duration = Duration::from_millis(500);
 /// Number of waits of [`LOG_FLUSH_STEP`] for room for a model's output. A log that frees no room in half a second is
 /// not read.
 pub const LOG_MODEL_STEPS_MAX: u32 = 500;
@@ -709,8 +553,6 @@ pub const PYTHON_REGION_SIZE: usize = 64 * 1024 * 1024;
 /// Bytes of a region between the server and the process of an isolated ONNX model at first. A larger one takes its place
 /// when a batch needs it.
 pub const ENGINE_REGION_SIZE: usize = 1024 * 1024;
-/// Bytes of such a region that stay in memory after a batch that needed more: a batch of images.
-pub const ENGINE_REGION_KEPT: u64 = 16 * 1024 * 1024;
 /// Requests of one Python instance whose batch has ended and that a response sender still answers: a decoupled model
 /// that never ends its requests must not collect them without bound. Beyond it the instance gets no batch.
 pub const PYTHON_OPEN_REQUESTS_MAX: usize = 4096;
@@ -718,10 +560,6 @@ pub const PYTHON_OPEN_REQUESTS_MAX: usize = 4096;
 pub const PYTHON_CALLS_MAX: usize = 1024;
 /// The time that `finalize` of a Python model may take before its process is ended.
 pub const PYTHON_FINALIZE_MAX: Duration = Duration::from_secs(30);
-/// The first pause before a Python process is started again that ended without having answered; it doubles each time.
-pub const PYTHON_RESTART_PAUSE_MIN: Duration = Duration::from_secs(1);
-/// The longest of these pauses: long enough to cost nothing, short enough to recover soon.
-pub const PYTHON_RESTART_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Bytes of a line of the log that a Python process prints; longer ones are logged in pieces. As long as a terminal's
 /// screen, and a traceback has far shorter ones.
 pub const PYTHON_LINE_SIZE_MAX: usize = 8 * 1024;
@@ -739,17 +577,9 @@ pub const PYTHON_TERMINATE_WAIT: Duration = Duration::from_secs(5);
 /// The preference for killing a Python process when memory runs out (`oom_score_adj`): half of the
 /// scale, so that it goes before the server even if it uses half a machine's memory less.
 pub const PYTHON_OOM_SCORE_STEP: i32 = 500;
-/// Descriptors that are closed one by one for a Python process if the kernel cannot close all
-/// (before Linux 5.11). Some systems allow a process a billion.
-pub const PYTHON_DESCRIPTORS_MAX: i32 = 1024 * 1024;
-/// Entries of a packed Python environment: four times those of the largest that are in use.
-pub const ARCHIVE_ENTRIES_MAX: usize = 2_000_000;
 /// Bytes of the files of a packed Python environment. Those with CUDA libraries have ten gigabytes; a small archive
 /// could otherwise fill any disk.
 pub const ARCHIVE_SIZE_MAX: u64 = 64 * 1024 * 1024 * 1024;
-/// Bytes between the contents of two entries of a packed Python environment, which are kept in memory: names and
-/// attributes. Paths have at most 4 KiB.
-pub const ARCHIVE_HEADER_SIZE_MAX: u64 = 1024 * 1024;
 
 const _: () = assert!(
     NESTED_CALLS_DEPTH_MAX < NESTED_CALLS_MAX && NESTED_CALLS_MAX < IN_FLIGHT_MAX,

@@ -12,8 +12,12 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 
 use base::error::{Code, Error};
-use base::limits::{NAME_SIZE_MAX, SHARED_MEMORY_REGIONS_MAX};
+use base::limits::NAME_SIZE_MAX;
 use base::tensor::{AlignedBuffer, RangeError, Tensor, check_range};
+
+/// Regions of shared memory that clients register: each takes a file descriptor, of which a process often has only
+/// 1,024, and connections need theirs.
+const SHARED_MEMORY_REGIONS_MAX: usize = 256;
 
 /// The memory of a region. A client may shrink it at any time: access then returns an error and never faults.
 pub trait RegionMemory: Debug + Send + Sync {

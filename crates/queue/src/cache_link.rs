@@ -12,12 +12,17 @@ use crossbeam_queue::ArrayQueue;
 
 use crate::one_shot::{Lease, OneShotSender};
 use base::error::Error;
-use base::limits::{CACHE_JOBS_MAX, CACHE_JOBS_SIZE_MAX};
 use base::metrics::RedisCells;
 use base::tensor::Tensor;
 use base::time::Instant;
 use model::ModelSpec;
 use model::parameters::Parameters;
+
+/// Lookups and answers that wait for one connection to a shared response cache: as many as it moves
+/// in a lookup's time. Beyond it a lookup is a miss, and an answer is not stored; both are counted.
+const CACHE_JOBS_MAX: usize = 1_024;
+/// Bytes of their tensors, which may keep the buffers of whole batches.
+const CACHE_JOBS_SIZE_MAX: usize = 64 * 1024 * 1024;
 
 /// The key of an answer in the cache.
 pub type AnswerKey = [u8; 32];

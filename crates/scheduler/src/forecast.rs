@@ -15,9 +15,14 @@ use smallvec::SmallVec;
 
 use crate::policy::Policy;
 use crate::run_time::{RunTimes, SIZE_CLASSES, size_class};
-use base::limits::{FORECAST_AGE_MAX, FORECAST_LEVELS_MAX};
 use base::policy::AdmissionRule;
 use base::time::Instant;
+
+/// Priority levels whose waiting rows a forecast counts separately; all levels above share one count.
+const FORECAST_LEVELS_MAX: usize = 64;
+/// Age at which a forecast of run times is tried again though it says that a request would be late:
+/// a model may have been slow once, and would be refused forever.
+const FORECAST_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// The forecast of one model version.
 #[derive(Debug)]

@@ -12,10 +12,18 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::run_time::size_class;
-use base::limits::{
-    ROW_COST_CHANGE, ROW_COST_MARGIN, ROW_COST_MIN, ROW_COST_RUNS, ROW_COST_RUNS_MIN, ROW_TRIAL_GAP_MAX,
-    ROW_TRIAL_GAP_MIN,
-};
+use base::limits::{ROW_COST_MARGIN, ROW_COST_RUNS};
+
+/// Runs after which the cost is known.
+const ROW_COST_RUNS_MIN: usize = 5;
+/// The inverse of the part by which a cost may drift before other sizes are measured again.
+const ROW_COST_CHANGE: u64 = 4;
+/// Least time for a row if sizes are compared: below it the work around a batch outweighs it.
+const ROW_COST_MIN: Duration = Duration::from_micros(200);
+/// Batches between two trials of another size: at first, so that a model's sizes are known within seconds ...
+const ROW_TRIAL_GAP_MIN: u32 = 16;
+/// ... and while they change nothing: trials of a size that costs twice as much then take a thousandth of the time.
+const ROW_TRIAL_GAP_MAX: u32 = 1024;
 
 /// The cost of a row by size of batch, and the size that follows.
 #[derive(Clone, Debug)]

@@ -24,10 +24,20 @@ use sha2::{Digest, Sha256};
 
 use crate::control::engines::library_search::{LibraryCandidate, LibrarySearch, SoughtLibrary};
 use crate::engines::pytorch::SHIM_SOURCE;
-use crate::limits::{SHIM_COMPILE_MAX, SHIM_NOTES_SIZE_MAX, TORCH_HEADER_SIZE_MAX, TORCH_LIBRARY_SIZE_MAX};
 use crate::log;
 use crate::runtime::clock;
 use crate::settings::PytorchConfig;
+
+/// Time that a compiler may take for the shim between the server and PyTorch: it takes 10 to 25
+/// seconds on an idle core, and a minute or two if everything else goes first.
+const SHIM_COMPILE_MAX: Duration = Duration::from_secs(300);
+/// Bytes of a compiler's notes that are searched for the first error: later ones follow from it.
+const SHIM_NOTES_SIZE_MAX: u64 = 256 * 1024;
+/// Bytes of a torch header that are searched for its version: those with it have a few kilobytes.
+const TORCH_HEADER_SIZE_MAX: u64 = 1024 * 1024;
+/// Bytes of torch's library of basic types (`libc10.so`) that are searched for the kind of its
+/// texts: it has one or two megabytes.
+const TORCH_LIBRARY_SIZE_MAX: u64 = 64 * 1024 * 1024;
 
 /// The library of PyTorch that runs modules on the CPU.
 pub static TORCH: SoughtLibrary = SoughtLibrary {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::backend::{Batch, Instance, LoadedModel, Request, Threads, run_to_end};
 use crate::control::engines::internal_sink::InternalSink;
-use crate::control::loading::batch_axis::answers::{AnswerComparison, Noise, Tolerance, compare, differ};
+use crate::control::loading::batch_axis::answers::{AnswerComparison, BatchAnswer, Noise, Tolerance, compare, differ};
 use crate::control::loading::batch_axis::rows::{Fill, Row, RowShape, join};
 use crate::error::Error;
 use crate::log;
@@ -239,7 +239,9 @@ impl AxisRuns<'_> {
             };
             for (place, index) in order.iter().enumerate() {
                 let (Some(row), Some(answer)) = (rows.get(*index), alone.get(*index)) else { continue };
-                if let Some(outcome) = self.judge(row, answer, (together.as_slice(), place, order.len())) {
+                if let Some(outcome) =
+                    self.judge(row, answer, BatchAnswer { outputs: together.as_slice(), place, count: order.len() })
+                {
                     return outcome;
                 }
             }
@@ -252,7 +254,7 @@ impl AxisRuns<'_> {
     }
 
     /// Compares a row's answer with its part of a batch's; `None` if they are the same.
-    fn judge(&mut self, row: &Row, alone: &[Tensor], together: (&[Tensor], usize, usize)) -> Option<SetOutcome> {
+    fn judge(&mut self, row: &Row, alone: &[Tensor], together: BatchAnswer<'_>) -> Option<SetOutcome> {
         let differences = match compare(self.spec, alone, together, self.tolerance) {
             AnswerComparison::Same => return None,
             AnswerComparison::Shape(text) => return Some(SetOutcome::Apart(text)),

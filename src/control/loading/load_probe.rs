@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::process::{Resource, Rlimit, Signal};
@@ -18,12 +19,23 @@ use crate::backend::{Batch, Instance, Request, run_to_end, threads};
 use crate::control::engines::internal_sink::InternalSink;
 use crate::control::loading::loaded_version::LoadedVersion;
 use crate::error::Error;
-use crate::limits::{PROBE_CRASHES_MAX, PROBE_MEMORY_MAX, PROBE_RUN_MAX, PROBE_TEXT_SIZE_MAX, PROBES_MAX};
 use crate::log;
 use crate::model::spec::refused::RefusedAxes;
 use crate::model::{ModelSpec, TensorSpec};
 use crate::runtime::clock;
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, byte_size, element_count};
+
+/// Sizes of 0 that a trial gives a model, one after the other: each costs a run. Models have some open axes.
+const PROBES_MAX: usize = 64;
+/// Crashes of a trial by such inputs after which no others are tried: each costs the load once more.
+const PROBE_CRASHES_MAX: usize = 8;
+/// Time of one such run after which it counts as one that never ends, beside 16 times that of a usual run. They have
+/// one element or none.
+const PROBE_RUN_MAX: Duration = Duration::from_secs(10);
+/// Bytes that such runs may take beyond what the model has: an extreme that is a size must not fill the machine.
+const PROBE_MEMORY_MAX: u64 = 1 << 30;
+/// Bytes of the text in which a trial tells such runs.
+const PROBE_TEXT_SIZE_MAX: u64 = 64 * 1024;
 
 /// One input that a model is tried with.
 #[derive(Clone, Debug, PartialEq, Eq)]

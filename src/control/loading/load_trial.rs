@@ -26,13 +26,20 @@ use crate::control::loading::load_probe::{self, ProbeFindings};
 use crate::control::machine::process_memory;
 use crate::control::repository::model_source::ModelSource;
 use crate::error::{Code, Error};
-use crate::limits::{LOAD_PLACE_MAX, LOADS_SLOW_MAX, TRIAL_END_MAX, TRIAL_REPORT_SIZE_MAX};
+use crate::limits::LOAD_PLACE_MAX;
 use crate::log;
 use crate::model::parse::text::Notation;
 use crate::model::repository::ModelDirectory;
 use crate::runtime::clock;
 use crate::settings::{Settings, TRIAL_COMMAND, TrialLoads};
 use crate::time::Instant;
+
+/// Trials that take longer and do not count, at a time: each is a process.
+const LOADS_SLOW_MAX: usize = 16;
+/// Time in which the process of a trial that was killed must be gone; after it, it is left to the system.
+const TRIAL_END_MAX: Duration = Duration::from_secs(5);
+/// Bytes that are read of what the process of a trial wrote, at the end: an error's text, or an engine's last words.
+const TRIAL_REPORT_SIZE_MAX: u64 = 64 * 1024;
 
 /// The processes that try loads.
 pub struct LoadTrials {

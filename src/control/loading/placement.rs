@@ -16,12 +16,19 @@ use crate::backend::{Batch, Computation, Instance, LoadedModel, Request, Threads
 use crate::control::engines::internal_sink::InternalSink;
 use crate::control::loading::batch_axis;
 use crate::error::{Code, Error};
-use crate::limits::{HEAVY_RUN_MIN, INLINE_LONGEST_MAX, INLINE_RUN_MAX};
+use crate::limits::INLINE_LONGEST_MAX;
 use crate::model::platform::{ONNX_BACKEND, OPENVINO_BACKEND};
 use crate::model::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec};
 use crate::runtime::clock;
 use crate::settings::Settings;
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, byte_size, element_count};
+
+/// Run time of one row up to which a model runs inside the shard: about the cost of a hop to a worker and back, which
+/// is two thread wake-ups.
+const INLINE_RUN_MAX: Duration = Duration::from_micros(50);
+/// Run time of a typical batch from which a model's workers share the cores of the shards. A server that spends most of its
+/// time in such runs leaves the shards idle, and a shard waits for a core that computes far less long than one run.
+const HEAVY_RUN_MIN: Duration = Duration::from_micros(500);
 
 /// Measured runs. The shortest counts: every disturbance makes a run longer.
 const RUNS: usize = 5;

@@ -8,15 +8,21 @@
 //! processes of Python models, but without cached files.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::control::machine::process_memory::{self, MemoryLimit, MemoryUsage};
 use crate::control::machine::spawn::spawn;
-use crate::limits::{MEMORY_NOTICE_PAUSE, MEMORY_PURGE_PAUSE};
 use crate::log;
 use crate::pressure::{MemoryBoard, MemoryPressure, MemoryStep};
 use crate::runtime::clock;
 use crate::shard::server_context::MemoryBudgets;
 use crate::time::Instant;
+
+/// The interval at which free pages are returned at once while memory is short: taking a page again
+/// costs half a microsecond, too much after each request.
+const MEMORY_PURGE_PAUSE: Duration = Duration::from_millis(100);
+/// Time in which a step of the memory is logged once, unless it is higher than the last.
+const MEMORY_NOTICE_PAUSE: Duration = Duration::from_secs(10);
 
 /// Starts the thread. It ends when the budgets have been dropped. `purge` makes the allocator
 /// return free pages.

@@ -6,11 +6,18 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
+use std::time::Duration;
 
 use crate::control::machine::spawn::spawn;
-use crate::limits::{WATCHED_FILES_INTERVAL, WATCHED_FILES_SETTLED};
 use crate::log;
 use crate::shard::ServerContext;
+
+/// The interval at which the files of certificates and keys are read: a new one is in use within
+/// seconds, and reading some kilobytes costs nothing.
+const WATCHED_FILES_INTERVAL: Duration = Duration::from_secs(5);
+/// The time that changed files must stay the same until they are used: the certificate of TLS and
+/// its key are two files, written one after the other.
+const WATCHED_FILES_SETTLED: Duration = Duration::from_millis(500);
 
 /// Wakes the thread that reads the files, once it runs.
 pub type FileWaker = Arc<OnceLock<Thread>>;

@@ -13,8 +13,11 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat, openat2, readlinkat};
 use rustix::io::Errno;
 
-use crate::limits::{MODEL_ENTRIES_MAX, MODELS_MAX};
+use crate::limits::MODEL_ENTRIES_MAX;
 use crate::model::repository::{Listing, ListingEntry};
+
+/// Names in one model repository: each poll lists them all.
+const MODELS_MAX: usize = 16_384;
 
 /// Levels below a model's directory that are listed: enough for a version's files and the files that these
 /// refer to.

@@ -18,9 +18,7 @@ use crate::control::outside::access_files::AccessFiles;
 use crate::control::outside::certificates::Certificates;
 use crate::control::outside::trace::trace_link;
 use crate::error::Error;
-use crate::limits::{
-    GRPC_MESSAGE_SIZE_MAX, GRPC_MESSAGE_SIZE_MAX_TRITON, JOB_NICENESS, PING_INTERVAL_MIN, RECEIVE_MEMORY_PART,
-};
+use crate::limits::{GRPC_MESSAGE_SIZE_MAX, PING_INTERVAL_MIN};
 use crate::log;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells, StoreCells};
 use crate::model::{InstanceGroup, ModelSpec};
@@ -51,6 +49,14 @@ use crate::shard::server_context::{
 use crate::shard::services::control_request::ControlRequests;
 use crate::shard::services::shared_memory::SharedMemoryClient;
 use crate::wire::compression::deflate::DeflateLevel;
+
+/// Niceness of the threads that read such bodies: a tenth of a shard's share of a core that both must have.
+const JOB_NICENESS: i32 = 10;
+/// Share of the process's memory, as a divisor, for requests that are being received (`--receive-memory-bytes-max`): as
+/// much again may wait in queues, be computed with and be on its way out.
+const RECEIVE_MEMORY_PART: usize = 4;
+/// The same with `--compat=triton`: tritonserver's fixed bound (`MAX_GRPC_MESSAGE_SIZE`).
+const GRPC_MESSAGE_SIZE_MAX_TRITON: usize = i32::MAX as usize;
 
 /// The plan of the whole server at start.
 pub struct ServerPlan {

@@ -12,7 +12,6 @@ use crate::control::thread::model_cache::{ModelCache, ModelUse};
 use crate::control::thread::model_record::ModelRecord;
 use crate::control::thread::{ControlThread, PendingAction};
 use crate::error::{Code, Error};
-use crate::limits::{MODEL_LISTING_AGE, MODEL_RETRY_PAUSE, MODEL_RETRY_PAUSE_MAX};
 use crate::log;
 use crate::metrics::ModelCacheCells;
 use crate::model::repository::index::RepositoryOverview;
@@ -21,6 +20,14 @@ use crate::runtime::clock;
 use crate::settings::Settings;
 use crate::shard::services::control_request::ControlReply;
 use crate::time::Instant;
+
+/// The age of a listing of the repositories that may say a model is missing: they are listed at
+/// most this often, whatever names clients ask for.
+const MODEL_LISTING_AGE: Duration = Duration::from_secs(1);
+/// The first pause after a failed load on demand; doubled by each further failure.
+const MODEL_RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The longest of these pauses.
+const MODEL_RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The control thread's state of these models.
 pub struct OnDemand {

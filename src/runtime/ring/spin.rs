@@ -6,7 +6,13 @@
 
 use std::time::Duration;
 
-use crate::limits::{SPIN_LOOK, SPIN_TASKS_MAX, SPIN_TRIALS_MAX};
+/// The time to look for work before a shard sleeps, if that pays off (`--spin=auto`): the cost of a
+/// wake-up. Less misses a client that asks again at once, more costs more than it can save.
+const SPIN_LOOK: Duration = Duration::from_micros(50);
+/// Tasks of a turn after which a shard still looks: those of one request, even with a worker's run.
+const SPIN_TASKS_MAX: usize = 4;
+/// Waits between looks of a shard whose looks never pay off: looks this rare cost nothing.
+const SPIN_TRIALS_MAX: u32 = 65_536;
 
 /// Waits that end soon, almost all in a row, before a shard begins to look.
 const TRIALS_MIN: u32 = 8;

@@ -254,7 +254,7 @@ impl Shard {
         let began = clock::now();
         let key = cache.key(&served.spec, &request.inputs, &request.parameters, &parts);
         Some(match cache.find(&key) {
-            Some(outputs) => self.hit(model, outputs, (received, began)),
+            Some(outputs) => self.hit(model, outputs, received, began),
             None => CacheLookup::Miss(MissedKey::Own(key, parts.models), self.count_miss(began)),
         })
     }

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Error;
-use crate::limits::{ORDERS_MAX, ORDERS_SIZE_MAX};
+use crate::limits::ORDERS_SIZE_MAX;
 use crate::model::repository::index::IndexEntry;
 use crate::protocol::repository::RepositoryOrder;
 use crate::queue::one_shot::{Lease, OneShotReceiver, OneShotSender, one_shot};
+
+/// Model control requests (load, unload, index) that wait at a time; beyond it clients get 503.
+const ORDERS_MAX: usize = 256;
 
 /// Answers one request, with the repository index if it asked for that, else with nothing.
 pub type ControlReply = OneShotSender<Vec<IndexEntry>, ControlLease>;

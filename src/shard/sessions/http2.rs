@@ -10,13 +10,14 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_lite::FutureExt;
 use smallvec::SmallVec;
 
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::{ConnectionEvent, Http2Connection, Http2Counts, Http2Settings};
-use crate::limits::{DRAIN_GRACE, EVICTION_GRACE, INPUT_SIZE_MIN, LINGER_TIMEOUT, MEMORY_HEAVY_SIZE};
+use crate::limits::{DRAIN_GRACE, INPUT_SIZE_MIN, LINGER_TIMEOUT, MEMORY_HEAVY_SIZE};
 use crate::metrics::{ClientTimer, Departure, MemoryLoss};
 use crate::pressure::MemoryStep;
 use crate::protocol::front_end::FrontEnd;
@@ -37,6 +38,9 @@ use crate::time::Instant;
 use crate::wire::http2::error::ErrorCode;
 use crate::wire::http2::{PREFACE, StreamId};
 use crate::wire::message::Message;
+
+/// Time in which a connection without streams that was told to give its place up must have closed.
+const EVICTION_GRACE: Duration = Duration::from_secs(1);
 
 /// Reads per turn of a connection, so that one busy connection does not starve the others.
 const READS_MAX: usize = 8;

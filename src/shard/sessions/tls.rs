@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_lite::future::yield_now;
@@ -17,7 +18,7 @@ use futures_lite::future::yield_now;
 use crate::connection::tls::{
     HANDSHAKE_RECORD, SMALL_PLAIN_SIZE, TlsConfig, TlsConnection, TlsFault, TlsFaultKind, TlsInput,
 };
-use crate::limits::{LINGER_TIMEOUT, TLS_FAILURES_PAUSE, TLS_WRITE_SIZE};
+use crate::limits::LINGER_TIMEOUT;
 use crate::log;
 use crate::metrics::HandshakeFailure;
 use crate::runtime::clock;
@@ -28,6 +29,12 @@ use crate::shard::connections::tls_configs::TlsConfigs;
 use crate::shard::connections::{ConnectionGuard, WakeReason};
 use crate::shard::sessions::session;
 use crate::time::Instant;
+
+/// Bytes of plaintext that are encrypted before they are sent, for one connection: as many as a socket takes at once, and
+/// some tens of microseconds of the shard's time.
+const TLS_WRITE_SIZE: usize = 64 * 1024;
+/// The interval at which a shard logs failed TLS handshakes; the next line counts those in between.
+const TLS_FAILURES_PAUSE: Duration = Duration::from_secs(10);
 
 /// The answer to a client without TLS at a port that has it.
 const TLS_PORT: &str = "this port has TLS: connect with https://, or with a gRPC client's ssl options";

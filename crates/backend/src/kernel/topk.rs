@@ -11,8 +11,11 @@ use super::{
     refused,
 };
 use base::error::Error;
-use base::limits::{CLASSES_MAX, GPU_TOPK_COUNT_MAX, GPU_TOPK_ROWS_MAX};
+use base::limits::{CLASSES_MAX, GPU_TOPK_COUNT_MAX};
 use base::tensor::Datatype;
+
+/// Rows of one top-k selection on a GPU: sixteen times the largest batch, which keeps sizes far from 32 bits.
+const GPU_TOPK_ROWS_MAX: usize = 65_536;
 
 /// The `count` largest values of each row of a `[rows, classes]` tensor, largest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

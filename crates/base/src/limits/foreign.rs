@@ -8,23 +8,6 @@ pub const LOAD_TIMEOUT: Duration = Duration::from_secs(300);
 /// Time after which a trial no longer counts among the loads that run at a time: most models load in a second, and a
 /// file that keeps its engine for ever must not keep others waiting.
 pub const LOAD_PLACE_MAX: Duration = Duration::from_secs(2);
-/// Trials that take longer and do not count, at a time: each is a process.
-pub const LOADS_SLOW_MAX: usize = 16;
-/// Time in which the process of a trial that was killed must be gone; after it, it is left to the system.
-pub const TRIAL_END_MAX: Duration = Duration::from_secs(5);
-/// Bytes that are read of what the process of a trial wrote, at the end: an error's text, or an engine's last words.
-pub const TRIAL_REPORT_SIZE_MAX: u64 = 64 * 1024;
-/// Sizes of 0 that a trial gives a model, one after the other: each costs a run. Models have some open axes.
-pub const PROBES_MAX: usize = 64;
-/// Crashes of a trial by such inputs after which no others are tried: each costs the load once more.
-pub const PROBE_CRASHES_MAX: usize = 8;
-/// Time of one such run after which it counts as one that never ends, beside 16 times that of a usual run. They have
-/// one element or none.
-pub const PROBE_RUN_MAX: Duration = Duration::from_secs(10);
-/// Bytes that such runs may take beyond what the model has: an extreme that is a size must not fill the machine.
-pub const PROBE_MEMORY_MAX: u64 = 1 << 30;
-/// Bytes of the text in which a trial tells such runs.
-pub const PROBE_TEXT_SIZE_MAX: u64 = 64 * 1024;
 /// Bytes of the memory that all empty tensors begin at: an engine that reads the first elements of one all the same finds
 /// zeros. A page.
 pub const EMPTY_TENSOR_BLOCK_SIZE: usize = 4096;

@@ -8,12 +8,15 @@ use crate::http2::reader::IncomingData;
 use crate::http2::receive::{ReceiveStep, closed_fault};
 use crate::http2::stream::{ClosedStream, StreamState};
 use crate::input::InputBuffer;
-use base::limits::{BODY_STEP_SIZE, DATA_SIZE_LEAST};
+use base::limits::BODY_STEP_SIZE;
 use base::time::Instant;
 use wire::http2::StreamId;
 use wire::http2::error::{ErrorCode, PeerFault};
 use wire::http2::frame::{self, FrameHead};
 use wire::message::BodyBuffer;
+
+/// Bytes below which a DATA frame counts as a control frame, unless it ends its stream.
+const DATA_SIZE_LEAST: usize = 256;
 
 impl<B: BodyBuffer, T> Http2Connection<B, T> {
     // §6.1: the windows count the whole payload, padding included.

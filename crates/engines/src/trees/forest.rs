@@ -12,8 +12,12 @@
 //! Those that cannot are looked up in a table, in the trees that have them.
 
 use crate::trees::real::Real;
-use base::limits::{TREE_BLOCK_SIZE, TREE_STEPS_TOGETHER};
 use model::trees::{DecisionTree, SplitTest, TreeModel, TreeNode, TreeOutput, TreeSplit};
+
+/// Steps down a tree before a check for the end of all parallel ways: it costs about a step.
+const TREE_STEPS_TOGETHER: u32 = 4;
+/// Bytes of the rows that pass a tree model's trees together: they and a tree stay in the nearest cache.
+const TREE_BLOCK_SIZE: usize = 16 * 1024;
 
 /// A node: a test, or a leaf that leads to itself.
 #[derive(Clone, Copy, Debug)]

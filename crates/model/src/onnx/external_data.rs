@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 
 use crate::onnx::{OnnxField, OnnxFields, find};
 use base::error::Error;
-use base::limits::{EXTERNAL_FILES_MAX, GRAPHS_DEEP_MAX};
+use base::limits::GRAPHS_DEEP_MAX;
+
+/// External data files of one ONNX model: exporters write one in all, or one for each layer.
+const EXTERNAL_FILES_MAX: usize = 16_384;
 
 /// The paths of external data files as the ONNX file has them, each once, sorted.
 ///

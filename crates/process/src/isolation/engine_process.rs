@@ -20,9 +20,12 @@ use crate::python::process::PythonProcess;
 use crate::python::region::{ReleasedSlots, RequestRegion, ResponseRegion, TensorPolicy, take_tensor};
 use backend::Request;
 use base::error::{Code, Error};
-use base::limits::{ENGINE_REGION_KEPT, ENGINE_REGION_SIZE};
+use base::limits::ENGINE_REGION_SIZE;
 use base::tensor::Tensor;
 use model::ModelSpec;
+
+/// Bytes of such a region that stay in memory after a batch that needed more: a batch of images.
+const ENGINE_REGION_KEPT: u64 = 16 * 1024 * 1024;
 
 /// The time to wait for the end of a process, to report its reason.
 const END_WAIT: Duration = Duration::from_secs(1);

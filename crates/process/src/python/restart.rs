@@ -4,8 +4,12 @@
 use std::time::Duration;
 
 use base::error::Error;
-use base::limits::{PYTHON_RESTART_PAUSE_MAX, PYTHON_RESTART_PAUSE_MIN};
 use base::time::Instant;
+
+/// The first pause before a Python process is started again that ended without having answered; it doubles each time.
+const PYTHON_RESTART_PAUSE_MIN: Duration = Duration::from_secs(1);
+/// The longest of these pauses: long enough to cost nothing, short enough to recover soon.
+const PYTHON_RESTART_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// The record of the starts of one instance.
 #[derive(Clone, Copy, Debug, Default)]

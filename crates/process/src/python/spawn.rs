@@ -17,7 +17,11 @@ use rustix::thread::CpuSet;
 use crate::python::process::{ProcessState, cpu_set};
 use crate::python::program::ProcessCommand;
 use base::error::Error;
-use base::limits::{PYTHON_DESCRIPTORS_MAX, PYTHON_OOM_SCORE_STEP};
+use base::limits::PYTHON_OOM_SCORE_STEP;
+
+/// Descriptors that are closed one by one for a Python process if the kernel cannot close all
+/// (before Linux 5.11). Some systems allow a process a billion.
+const PYTHON_DESCRIPTORS_MAX: i32 = 1024 * 1024;
 
 /// A process that was started, and the pipes of its standard output and error.
 pub(super) struct SpawnedProcess {

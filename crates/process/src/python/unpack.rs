@@ -20,7 +20,13 @@ use std::time::{Duration, UNIX_EPOCH};
 use flate2::read::MultiGzDecoder;
 use tar::{Entry, EntryType};
 
-use base::limits::{ARCHIVE_ENTRIES_MAX, ARCHIVE_HEADER_SIZE_MAX, ARCHIVE_SIZE_MAX};
+use base::limits::ARCHIVE_SIZE_MAX;
+
+/// Entries of a packed Python environment: four times those of the largest that are in use.
+const ARCHIVE_ENTRIES_MAX: usize = 2_000_000;
+/// Bytes between the contents of two entries of a packed Python environment, which are kept in memory: names and
+/// attributes. Paths have at most 4 KiB.
+const ARCHIVE_HEADER_SIZE_MAX: u64 = 1024 * 1024;
 
 /// The limits on an archive's contents.
 #[derive(Clone, Copy, Debug)]

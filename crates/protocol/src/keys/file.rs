@@ -19,12 +19,14 @@ use std::time::Duration;
 use crate::keys::rate::KeyRate;
 use crate::keys::{ClassSet, KeyDigest};
 use base::limits::{
-    API_KEY_BURST_MAX, API_KEY_CONCURRENCY_MAX, API_KEY_INTERVAL_MAX, API_KEY_NAME_SIZE_MAX, API_KEY_RATE_MAX,
-    API_KEYS_MAX,
+    API_KEY_BURST_MAX, API_KEY_CONCURRENCY_MAX, API_KEY_INTERVAL_MAX, API_KEY_NAME_SIZE_MAX, API_KEYS_MAX,
 };
 use base::policy::KeyClass;
 use wire::placed::{Placed, PlacedError, PlacedMember, PlacedValue};
 use wire::toml;
+
+/// Requests a second that a client may be given: more than a machine serves.
+const API_KEY_RATE_MAX: u32 = 1_000_000;
 
 /// The name of clients without a key, in metrics and errors.
 pub const ANONYMOUS: &str = "anonymous";

@@ -8,7 +8,10 @@ use flate2::{Decompress, FlushDecompress, Status};
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use crate::compression::Coding;
-use base::limits::{INFLATE_INPUT_SLICE, INFLATE_MEMBERS_MAX, ZSTD_WINDOW_LOG_MAX};
+use base::limits::{INFLATE_INPUT_SLICE, INFLATE_MEMBERS_MAX};
+
+/// Bytes of a zstd body's window, as a power of two: every HTTP decoder must have it (RFC 9659).
+const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
 /// The reason why a body cannot be inflated: its client's mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -106,16 +106,26 @@ impl Difference {
     }
 }
 
-/// Compares the answer of a row with its part of a batch's answer: that of `place` among `count` rows.
+/// The answer of a batch, and the place of one of its rows.
+#[derive(Clone, Copy)]
+pub struct BatchAnswer<'a> {
+    /// All rows of each output.
+    pub outputs: &'a [Tensor],
+    /// The row's place.
+    pub place: usize,
+    /// The number of rows.
+    pub count: usize,
+}
+
+/// Compares the answer of a row with its part of a batch's answer.
 pub fn compare(
     spec: &ModelSpec,
     alone: &[Tensor],
-    together: &[Tensor],
-    place: usize,
-    count: usize,
+    together: BatchAnswer<'_>,
     tolerance: Tolerance,
 ) -> AnswerComparison {
     let mut differences = Vec::new();
+    let BatchAnswer { outputs: together, place, count } = together;
     for (index, (one, many)) in alone.iter().zip(together).enumerate() {
         let has_rows = |tensor: &Tensor, rows: usize| tensor.shape.first().is_some_and(|size| *size == rows as i64);
         let is_alike = one.datatype == many.datatype && one.shape.get(1..) == many.shape.get(1..);
@@ -207,7 +217,7 @@ mod tests {
     fn text(alone: Tensor, together: Tensor, place: usize) -> Option<String> {
         let spec = spec(4, &[], &[("y", alone.datatype, &[-1])]);
         let count = *together.shape.first().unwrap() as usize;
-        match compare(&spec, &[alone], &[together], place, count, TOLERANCE) {
+        match compare(&spec, &[alone], BatchAnswer { outputs: &[together], place, count }, TOLERANCE) {
             AnswerComparison::Same => None,
             AnswerComparison::Shape(text) => Some(text),
             AnswerComparison::Values(differences) => Some(differences[0].text(&spec)),
@@ -241,7 +251,12 @@ mod tests {
         let shape = |shape: &[i64], want: &str| {
             let elements = vec![1.0_f32; shape.iter().product::<i64>() as usize];
             let spec = spec(4, &[], &[("y", Datatype::Fp32, &[-1])]);
-            let got = compare(&spec, &[one()], &[tensor(shape, &elements)], 0, 3, TOLERANCE);
+            let got = compare(
+                &spec,
+                &[one()],
+                BatchAnswer { outputs: &[tensor(shape, &elements)], place: 0, count: 3 },
+                TOLERANCE,
+            );
             assert_eq!(got, AnswerComparison::Shape(want.to_owned()));
         };
         shape(&[1, 2], "output 'y' is [1,2] for a row and [1,2] for 3 rows");

@@ -15,10 +15,7 @@ use bytes::Bytes;
 use crate::control::machine::spawn::spawn;
 use crate::control::outside::redis::connection::{RedisConnection, RedisFault};
 use crate::error::Error;
-use crate::limits::{
-    CACHE_VALUE_SIZE_MAX, REDIS_COMMANDS_MAX, REDIS_COMMANDS_SIZE, REDIS_EXCHANGE_TIMEOUT, REDIS_PAUSE_MAX,
-    REDIS_PAUSE_MIN, REDIS_PING_INTERVAL,
-};
+use crate::limits::{CACHE_VALUE_SIZE_MAX, REDIS_COMMANDS_MAX, REDIS_COMMANDS_SIZE, REDIS_PAUSE_MIN};
 use crate::log;
 use crate::model::ModelSpec;
 use crate::protocol::cache_entry;
@@ -27,6 +24,13 @@ use crate::runtime::clock;
 use crate::settings::{RedisSettings, Settings};
 use crate::time::Instant;
 use crate::wire::resp::{self, RespReply};
+
+/// The whole time of one exchange with Redis: one that sends a byte now and then is given up too.
+const REDIS_EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest: the delay until a Redis that is back is noticed.
+const REDIS_PAUSE_MAX: Duration = Duration::from_secs(10);
+/// Interval of pings on idle connections: less than timeouts of firewalls and Redis (`timeout`).
+const REDIS_PING_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The way to a Redis that is the response cache.
 pub type RedisLink = Arc<CacheLink>;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::limits::{TRACE_ANSWER_SIZE_MAX, TRACE_CONNECT_TIMEOUT, TRACE_END_TIMEOUT, TRACE_EXPORT_TIMEOUT};
+use crate::limits::TRACE_END_TIMEOUT;
 use crate::log;
 use crate::protocol::trace::otlp;
 use crate::queue::trace_queue::TraceQueue;
@@ -16,6 +16,13 @@ use crate::settings::TraceSettings;
 use crate::time::Instant;
 use crate::trace::record::random_id;
 use crate::wire::proto::otlp::Span;
+
+/// The time that a collector may take to accept a connection: it is near, or its spans are dropped.
+const TRACE_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time that a collector may take to answer, as in OpenTelemetry's exporters.
+const TRACE_EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of a collector's answer that are read: its status line is all that counts.
+const TRACE_ANSWER_SIZE_MAX: usize = 4 * 1024;
 
 /// The interval at which a wait for the collector checks whether the server ends.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);

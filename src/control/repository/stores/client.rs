@@ -18,11 +18,17 @@ use object_store::{ClientOptions, GetOptions, ObjectMeta, ObjectStore, RetryConf
 use crate::control::repository::stores::connector::{StoreConnector, StoreRefusal};
 use crate::control::repository::stores::fault::StoreFault;
 use crate::control::repository::stores::mirror::StoreNames;
-use crate::limits::{STORE_CREDENTIALS_SIZE_MAX, STORE_INDEX_SIZE_MAX, STORE_OBJECTS_MAX};
 use crate::model::store::credentials::{self, StoreCredentials};
 use crate::model::store::http_index::{self, INDEX_NAME};
 use crate::model::store::{StoreObject, group_of};
 use crate::settings::{StoreKind, StoreSettings, StoreUrl};
+
+/// Objects of one store that are listed: as many names as the largest repositories have, and a listing that takes seconds.
+const STORE_OBJECTS_MAX: usize = 262_144;
+/// Bytes of an index of a store: the largest number of objects, with long names.
+const STORE_INDEX_SIZE_MAX: usize = 128 << 20;
+/// Bytes of Triton's file of credentials: hundreds of stores.
+const STORE_CREDENTIALS_SIZE_MAX: usize = 1 << 20;
 
 /// The client of one store.
 pub struct StoreClient {

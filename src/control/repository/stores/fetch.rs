@@ -19,10 +19,19 @@ use crate::control::repository::stores::client::{FailedRequest, MODIFIED, StoreC
 use crate::control::repository::stores::connector::HeaderSums;
 use crate::control::repository::stores::fault::StoreFault;
 use crate::control::repository::stores::mirror::WantedObject;
-use crate::limits::{STORE_ATTEMPTS_MAX, STORE_PAUSE_MAX, STORE_PAUSE_MIN, STORE_RANGE_ATTEMPTS_MAX, STORE_RANGE_SIZE};
+use crate::limits::STORE_ATTEMPTS_MAX;
 use crate::metrics::StoreCells;
 use crate::model::store::{StoreObject, md5_of_tag, plain_tag};
 use crate::settings::StoreKind;
+
+/// Bytes of a file that one connection fetches: a lost one costs only these, and each is worth its request.
+const STORE_RANGE_SIZE: u64 = 8 << 20;
+/// Attempts for one range, fruitful ones too: single bytes at a time would hold a load forever.
+const STORE_RANGE_ATTEMPTS_MAX: u32 = 64;
+/// The first pause before a store is asked again; each is twice as long as the one before.
+const STORE_PAUSE_MIN: Duration = Duration::from_millis(200);
+/// The longest pause before a store is asked again, even if it asks for a longer one.
+const STORE_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// The part that all fetches of one store share.
 #[derive(Clone)]

@@ -21,7 +21,6 @@ use sha2::{Digest, Sha256};
 
 use crate::control::repository::stores::fault::StoreFault;
 use crate::error::Error;
-use crate::limits::{STORE_FILES_MAX, STORE_LOCK_STEP, STORE_SWAP_MAX, STORE_TURN_MAX};
 use crate::log;
 use crate::metrics::StoreCells;
 use crate::model::store::index::StoreIndex;
@@ -29,6 +28,16 @@ use crate::model::store::plan::{self, GroupPlan};
 use crate::model::store::{StoreObject, check_path};
 use crate::runtime::clock;
 use crate::settings::{StoreSettings, StoreUrl};
+
+/// Open files of one store's fetches: a model may have thousands.
+const STORE_FILES_MAX: usize = 256;
+/// The time that a server waits for another one that fetches the same model into the same cache:
+/// enough for tens of gigabytes. After it the load fails.
+const STORE_TURN_MAX: Duration = Duration::from_secs(900);
+/// The time that new files of a model wait for loads of the old ones; then the next poll retries.
+const STORE_SWAP_MAX: Duration = Duration::from_secs(30);
+/// The interval of tries to lock what another server has: locks of files wake no waiter.
+const STORE_LOCK_STEP: Duration = Duration::from_millis(50);
 
 /// The source of the objects of a repository.
 pub trait ObjectSource: Send + Sync {

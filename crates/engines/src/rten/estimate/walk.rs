@@ -3,12 +3,15 @@
 //! longer needs until the run ends, and takes the smallest that fits for the next value: so does
 //! this.
 
-use base::limits::{LOOP_ROUNDS_MAX, LOOP_ROUNDS_WALKED_MAX};
-
 use super::facts::{Interval, Sizes, TensorFacts};
 use super::operands::{Made, RuleError};
 use super::plan::{GraphPlan, PlannedGraph, PlannedNode};
 use super::rules;
+
+/// Rounds of a `Loop` in the embedded engine, which cannot be stopped.
+const LOOP_ROUNDS_MAX: u64 = 1_000_000;
+/// Rounds of a `Loop` that are walked one by one to learn the growth of their values.
+const LOOP_ROUNDS_WALKED_MAX: u64 = 64;
 
 /// The reason why a walk ended before the graph did.
 #[derive(Clone, Debug, PartialEq)]
