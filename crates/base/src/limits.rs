@@ -1,5 +1,5 @@
-//! Every bound of the server, each with its reason, and the assertions that tie them together. If a
-//! flag can move a bound, the constant is the flag's default.
+//! The bounds that several modules share, each with its reason, and the assertions that tie them together. Others are
+//! beside their user. If a flag can move a bound, the constant is the flag's default.
 
 mod foreign;
 
