@@ -11,7 +11,7 @@ use crate::support::folder::Folder;
 use crate::support::http::Connection;
 use crate::support::repository::{self, Flavour};
 use crate::support::server::{Ports, Server};
-use crate::support::skipped::skip_unless_ci;
+use crate::support::skipped::{skip, skip_unless_ci};
 
 const BODY: &[u8] = br#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[2]}]}"#;
 
@@ -228,6 +228,25 @@ fn a_unit_whose_script_forwards_signals_loses_no_request() {
     processes.iter().for_each(|id| wrapped.kill("TERM", *id));
     wrapped.waits_for_log("draining after signal 15");
     wrapped.finish("a unit", request);
+}
+
+/// The same by systemd itself, which signals the script and the server and calls the unit's end a success.
+#[test]
+fn systemd_loses_no_request_of_a_unit_whose_script_forwards_signals() {
+    if !is_there("systemctl") || !is_there("unshare") {
+        return;
+    }
+    let may = Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "tmpfs", "/run"]).output();
+    if !may.is_ok_and(|output| output.status.success()) {
+        return skip("this user may not mount in a namespace of its own");
+    }
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/systemd/unit");
+    let wrapped = Wrapped::start(&[unit, "/bin/sh", "-c", FORWARDING, "sh"], &[NEVER]);
+    let request = wrapped.begin_request();
+    wrapped.kill("TERM", wrapped.id());
+    wrapped.waits_for_log("draining after signal 15");
+    wrapped.waits_for_log("signal 15 is ignored: the server ends already");
+    wrapped.finish("systemd", request);
 }
 
 #[test]
