@@ -146,6 +146,37 @@ impl<'a> InputLayout<'a> {
         Ok(Inputs { streams: vec![vec![sample]], is_batching: self.is_batching })
     }
 
+    /// Makes one sample of one file, for a model with one input: for strings the one string, such as an image, else the
+    /// bytes of a row.
+    ///
+    /// # Errors
+    /// A line for the user: the model has several inputs, or the file has the wrong size.
+    pub fn from_binary(&self, bytes: Vec<u8>) -> Result<Inputs, String> {
+        let mut required = self.inputs.iter().filter(|(input, _)| !self.optional.contains(&input.name));
+        let ((input, shape), None) = (required.next().ok_or("the model has no input")?, required.next()) else {
+            return Err(
+                "a file that is no JSON is the input of a model with one input; name a folder with a file for \
+                        each input"
+                    .to_owned(),
+            );
+        };
+        let contents = self.one_string(input, shape, &bytes).unwrap_or(bytes);
+        let shape = one_element(shape);
+        let tensor = self.checked(input, &shape, contents)?;
+        let sample = self.inputs.iter().map(|(other, _)| (other.name == input.name).then(|| tensor.clone())).collect();
+        Ok(Inputs { streams: vec![vec![sample]], is_batching: self.is_batching })
+    }
+
+    /// Returns the contents of an input that takes one string; `None` for another input.
+    pub fn one_string(&self, input: &InputDescription, shape: &[i64], string: &[u8]) -> Option<Vec<u8>> {
+        let is_one = input.datatype == Datatype::Bytes && element_count(&one_element(shape)) == Ok(1);
+        is_one.then(|| {
+            let mut contents = Vec::new();
+            strings::encode(string, &mut contents);
+            contents
+        })
+    }
+
     /// Makes a tensor from contents that may not fit its shape.
     ///
     /// # Errors
@@ -225,6 +256,11 @@ impl Inputs {
 
 fn tensor(input: &InputDescription, shape: &[i64], contents: impl Into<Bytes>) -> Tensor {
     Tensor { datatype: input.datatype, shape: shape.iter().copied().collect(), contents: contents.into() }
+}
+
+/// Returns a shape whose variable dimensions are 1.
+pub fn one_element(shape: &[i64]) -> Vec<i64> {
+    shape.iter().map(|size| if *size == -1 { 1 } else { *size }).collect()
 }
 
 fn misfit(input: &InputDescription, shape: &[i64], own: &[i64]) -> String {
@@ -365,6 +401,26 @@ mod tests {
         let short = layout.from_files(|_| Ok(vec![1])).unwrap_err();
         assert_eq!(short, "input 'A' of shape [2] needs 4 bytes, got 1");
         assert_eq!(layout.from_files(|name| Err(format!("no {name}"))).unwrap_err(), "no A");
+    }
+
+    #[test]
+    fn a_file_is_the_only_string_or_the_bytes_of_a_row() {
+        let plan = plan(1, &[]);
+        let read = |inputs: &[(&str, Datatype, &[i64])], bytes: &[u8]| {
+            let model = model(inputs, Some(4));
+            let inputs = InputLayout::new(&model, &plan)?.from_binary(bytes.to_vec())?;
+            let batch = inputs.batch(0, 0, 1)?;
+            Ok::<_, String>((batch[0].1.shape.to_vec(), batch[0].1.contents.to_vec()))
+        };
+        let jpeg = b"\xff\xd8\xff\xe0";
+        let want = Ok((vec![1, 1], b"\x04\0\0\0\xff\xd8\xff\xe0".to_vec()));
+        assert_eq!(read(&[("IMAGE", Datatype::Bytes, &[-1, 1])], jpeg), want);
+        assert_eq!(read(&[("IMAGE", Datatype::Bytes, &[-1, -1])], jpeg), want);
+        assert_eq!(read(&[("A", Datatype::Int16, &[-1, 2])], jpeg), Ok((vec![1, 2], jpeg.to_vec())));
+        let short = read(&[("A", Datatype::Int32, &[-1, 2])], jpeg).unwrap_err();
+        assert_eq!(short, "input 'A' of shape [2] needs 8 bytes, got 4");
+        let two = read(&[("A", Datatype::Int32, &[-1, 1]), ("B", Datatype::Int32, &[-1, 1])], jpeg).unwrap_err();
+        assert!(two.contains("a folder with a file for each input"), "{two}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::loadgen::load_thread::{self, LoadShared, Pace, ThreadPlan, WindowEnd}
 use crate::loadgen::report::{LoadReport, OfferedLoad, Totals, per_second};
 use crate::loadgen::request::Requests;
 use crate::loadgen::schedule::{Distribution, Schedule, ThreadShare};
+use crate::loadgen::search::{SearchStep, StepProgress};
 use crate::loadgen::sequence::{LoadSequences, SequencePlan};
 use crate::loadgen::stability::{self, StabilityPoint, StabilityVerdict};
 use crate::loadgen::statistics::ServerStatistics;
@@ -74,6 +75,8 @@ pub struct MeasureMethod {
     pub percentile: Option<f64>,
     /// True if each window is printed.
     pub is_verbose: bool,
+    /// The step of a search, which decides when it was measured long enough; `None` for another measurement.
+    pub step: Option<SearchStep>,
 }
 
 /// The counters of the server and of both programs' processes at one moment.
@@ -220,6 +223,9 @@ impl Watcher<'_> {
 
     /// Returns the verdict if the load was measured long enough; `None` if not yet.
     fn judge(&self, windows: &[LoadWindow]) -> Option<StabilityVerdict> {
+        if let Some(step) = &self.method.step {
+            return step.judge(&step_progress(step, windows)).map(|_| StabilityVerdict::Stable);
+        }
         if self.method.request_count.is_some() || self.method.trials_max <= 1 {
             return Some(StabilityVerdict::Stable);
         }
@@ -250,7 +256,8 @@ impl Watcher<'_> {
         )
     }
 
-    /// The report over the last windows, at most [`stability::WINDOWS`]: those that were judged.
+    /// The report over the last windows, at most [`stability::WINDOWS`], of a step of a search over all: those that were
+    /// judged.
     fn report(
         &self,
         windows: &[LoadWindow],
@@ -258,15 +265,19 @@ impl Watcher<'_> {
         verdict: StabilityVerdict,
         collected: &Collected,
     ) -> LoadReport {
-        let reported = windows.len().min(readings.len().saturating_sub(1)).min(stability::WINDOWS);
+        let windows_max = if self.method.step.is_some() { usize::MAX } else { stability::WINDOWS };
+        let reported = windows.len().min(readings.len().saturating_sub(1)).min(windows_max);
         let end = windows.len().min(readings.len().saturating_sub(1));
         let last = windows.get(end - reported..end).unwrap_or_default();
         let mut merged = LoadWindow::new(last.first().map_or(Instant::ZERO, |window| window.began));
         last.iter().for_each(|window| merged.merge_counts(window));
         merged.ended = last.last().map_or(merged.began, |window| window.ended);
         let between = readings.get(end - reported).zip(readings.get(end));
-        let needs_stability = self.method.request_count.is_none() && self.method.trials_max > 1;
+        let needs_stability =
+            self.method.request_count.is_none() && self.method.trials_max > 1 && self.method.step.is_none();
+        let outcome = self.method.step.and_then(|step| step.judge(&step_progress(&step, windows)));
         LoadReport {
+            outcome,
             load: self.load,
             rows: self.target.requests.plan().rows,
             duration: last.iter().map(LoadWindow::duration).sum(),
@@ -278,6 +289,24 @@ impl Watcher<'_> {
             client: between.and_then(|(from, to)| Some(to.client?.since(&from.client?))),
             totals: collected.totals(windows),
         }
+    }
+}
+
+/// Returns the measurement of a step so far.
+fn step_progress(step: &SearchStep, windows: &[LoadWindow]) -> StepProgress {
+    let mut merged = LoadWindow::default();
+    windows.iter().for_each(|window| merged.merge_counts(window));
+    let backlog = |window: Option<&LoadWindow>| window.map_or(0, |window| window.backlog);
+    StepProgress {
+        elapsed: windows.iter().map(LoadWindow::duration).sum(),
+        windows: windows.len(),
+        succeeded: merged.succeeded,
+        failed: merged.failures.total(),
+        above: merged.latency.count_above(step.goal.latency_max),
+        slowest: merged.latency.max(),
+        backlog_first: backlog(windows.first()),
+        backlog: backlog(windows.last()),
+        ended_later: windows.iter().skip(1).map(LoadWindow::ended_count).sum(),
     }
 }
 

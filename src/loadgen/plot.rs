@@ -1,4 +1,5 @@
-//! The plot of a run as SVG: latency percentiles over the load, or for a single load, latency over the percentile. Pure.
+//! The plot of a run as SVG: latency percentiles and throughput over the load, or for a single load, latency over the
+//! percentile. Percentiles beyond which few requests lie are left out. Pure.
 //! The file needs no script and no font.
 
 use std::fmt::Write;
@@ -37,11 +38,13 @@ struct Series {
     points: Vec<(f64, f64)>,
 }
 
-/// One axis: its range, and its ticks with their labels. The y axis has log10 of microseconds.
+/// One axis: its range, and its ticks with their labels.
 struct Axis {
     min: f64,
     max: f64,
     ticks: Vec<(f64, String)>,
+    /// True if the range and the ticks are log10 of the values.
+    is_log: bool,
 }
 
 /// Draws the plot of one or two servers.
@@ -61,23 +64,52 @@ pub fn svg(title: &str, servers: &[PlottedServer<'_>]) -> String {
         }
     };
     let mut out = String::new();
+    let height = if loads > 1 { HEIGHT * 2.0 } else { HEIGHT };
     let _ = writeln!(
         out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
          font-family=\"system-ui, 'DejaVu Sans', sans-serif\" font-size=\"12\" fill=\"#374151\">\n\
-         <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
          <text x=\"{LEFT}\" y=\"30\" font-size=\"17\" font-weight=\"600\" fill=\"#111827\">{}</text>\n\
          <text x=\"{LEFT}\" y=\"50\" fill=\"#6b7280\">{}</text>",
         escaped(title),
         escaped(&subtitle)
     );
-    draw_axes(&x, &y, &x_label, &mut out);
-    for series in &series {
-        draw_line(series, &x, &y, &mut out);
+    draw(&series, &x, &y, (&x_label, "latency"), &mut out);
+    if loads > 1 {
+        let series = throughput(servers, is_geometric(&all_loads(servers)));
+        let most = series.iter().flat_map(|series| series.points.iter().map(|(_, rate)| *rate)).fold(0.0, f64::max);
+        let y = load_axis(&[0.0, most]);
+        let _ = writeln!(out, "<g transform=\"translate(0 {HEIGHT})\">");
+        draw(&series, &x, &y, (&x_label, "throughput, inferences/s"), &mut out);
+        out += "</g>\n";
     }
-    draw_labels(&series, &y, &mut out);
     out += "</svg>\n";
     out
+}
+
+fn draw(series: &[Series], x: &Axis, y: &Axis, labels: (&str, &str), out: &mut String) {
+    draw_axes(x, y, labels, out);
+    series.iter().for_each(|series| draw_line(series, x, y, out));
+    draw_labels(series, y, out);
+}
+
+/// The throughput of each server; `is_log2` as the axis of the loads.
+fn throughput(servers: &[PlottedServer<'_>], is_log2: bool) -> Vec<Series> {
+    let one = |(server, (letter, colors)): (&PlottedServer<'_>, (&str, [&'static str; 4]))| {
+        let load = |report: &LoadReport| if is_log2 { report.load.value().log2() } else { report.load.value() };
+        Series {
+            label: if servers.len() > 1 { letter.to_owned() } else { "answered".to_owned() },
+            color: colors.get(2).copied().unwrap_or("#000000"),
+            is_dashed: letter == "B",
+            points: server.reports.iter().map(|report| (load(report), report.throughput())).collect(),
+        }
+    };
+    servers.iter().zip([("A", BLUES), ("B", ORANGES)]).map(one).collect()
+}
+
+fn all_loads(servers: &[PlottedServer<'_>]) -> Vec<f64> {
+    servers.iter().flat_map(|server| server.reports.iter().map(|report| report.load.value())).collect()
 }
 
 fn by_load(servers: &[PlottedServer<'_>]) -> (String, Axis, Vec<Series>) {
@@ -88,7 +120,7 @@ fn by_load(servers: &[PlottedServer<'_>]) -> (String, Axis, Vec<Series>) {
     for (server, (letter, colors)) in servers.iter().zip([("A ", BLUES), ("B ", ORANGES)]) {
         let letter = if servers.len() > 1 { letter } else { "" };
         for (percentile, shade) in percentiles {
-            let points = server.reports.iter().filter(|report| report.window.latency.count() > 0);
+            let points = server.reports.iter().filter(|report| report.window.latency.tells(*percentile));
             let point =
                 |report: &LoadReport| (report.load.value(), micros(report.window.latency.percentile(*percentile)));
             series.push(Series {
@@ -99,8 +131,7 @@ fn by_load(servers: &[PlottedServer<'_>]) -> (String, Axis, Vec<Series>) {
             });
         }
     }
-    let loads: Vec<f64> =
-        servers.iter().flat_map(|server| server.reports.iter().map(|report| report.load.value())).collect();
+    let loads = all_loads(servers);
     let first = servers.iter().find_map(|server| server.reports.first());
     let label = match first.map(|report| report.load) {
         Some(OfferedLoad::Rate(_)) => "request rate, requests/s (open loop)",
@@ -134,7 +165,7 @@ fn doubling_axis(loads: &[f64]) -> Axis {
             ticks.push((load.log2(), thousands(load)));
         }
     }
-    Axis { min, max, ticks }
+    Axis { min, max, ticks, is_log: false }
 }
 
 fn by_percentile(servers: &[PlottedServer<'_>]) -> (String, Axis, Vec<Series>) {
@@ -152,12 +183,14 @@ fn by_percentile(servers: &[PlottedServer<'_>]) -> (String, Axis, Vec<Series>) {
             label: if servers.len() > 1 { letter.to_owned() } else { String::new() },
             color: colors.get(2).copied().unwrap_or("#000000"),
             is_dashed: letter == "B",
-            points: points.filter(|(_, micros)| *micros > 0.0).collect(),
+            points: points
+                .filter(|(at, micros)| *micros > 0.0 && report.window.latency.tells(100.0 * (1.0 - 10.0_f64.powf(-at))))
+                .collect(),
         });
     }
     let ticks =
         [0.0, 50.0, 90.0, 99.0, 99.9, 99.99].map(|percentile| (place(percentile), format!("{percentile}%"))).into();
-    ("percentile of requests".to_owned(), Axis { min: 0.0, max: 4.0, ticks }, series)
+    ("percentile of requests".to_owned(), Axis { min: 0.0, max: 4.0, ticks, is_log: false }, series)
 }
 
 /// A linear axis from zero to the largest load, or from the smallest if all loads are far from zero.
@@ -170,7 +203,7 @@ fn load_axis(loads: &[f64]) -> Axis {
     let first = (min / step).ceil() as i64;
     let last = (max / step + 1e-9).floor() as i64;
     let ticks = (first..=last).map(|count| (count as f64 * step, thousands(count as f64 * step))).collect();
-    Axis { min, max, ticks }
+    Axis { min, max, ticks, is_log: false }
 }
 
 /// The smallest of 1, 2 or 5 times a power of ten that is at least `rough`.
@@ -199,7 +232,7 @@ fn time_axis(micros: impl Iterator<Item = f64>) -> Axis {
             }
         }
     }
-    Axis { min, max, ticks }
+    Axis { min, max, ticks, is_log: true }
 }
 
 fn time_text(micros: f64) -> String {
@@ -219,15 +252,19 @@ fn x_place(axis: &Axis, value: f64) -> f64 {
     LEFT + (value - axis.min) / (axis.max - axis.min) * (WIDTH - LEFT - RIGHT)
 }
 
-fn y_place(axis: &Axis, micros: f64) -> f64 {
-    let share = (micros.max(1e-3).log10() - axis.min) / (axis.max - axis.min);
-    HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
+fn y_place(axis: &Axis, value: f64) -> f64 {
+    y_share(axis, if axis.is_log { value.max(1e-3).log10() } else { value })
 }
 
-fn draw_axes(x: &Axis, y: &Axis, x_label: &str, out: &mut String) {
+/// The place of a value in the units of the axis.
+fn y_share(axis: &Axis, place: f64) -> f64 {
+    HEIGHT - BOTTOM - (place - axis.min) / (axis.max - axis.min) * (HEIGHT - TOP - BOTTOM)
+}
+
+fn draw_axes(x: &Axis, y: &Axis, (x_label, y_label): (&str, &str), out: &mut String) {
     let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
     for (place, text) in &y.ticks {
-        let at = y_place(y, 10.0_f64.powf(*place));
+        let at = y_share(y, *place);
         let _ = writeln!(
             out,
             "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#e5e7eb\"/>\
@@ -249,11 +286,12 @@ fn draw_axes(x: &Axis, y: &Axis, x_label: &str, out: &mut String) {
         out,
         "<path d=\"M{LEFT} {TOP}V{bottom}H{right}\" fill=\"none\" stroke=\"#9ca3af\"/>\n\
          <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#6b7280\">{}</text>\n\
-         <text transform=\"translate(18 {:.1}) rotate(-90)\" text-anchor=\"middle\" fill=\"#6b7280\">latency</text>",
+         <text transform=\"translate(18 {:.1}) rotate(-90)\" text-anchor=\"middle\" fill=\"#6b7280\">{}</text>",
         (LEFT + right) / 2.0,
         HEIGHT - 16.0,
         escaped(x_label),
-        (TOP + bottom) / 2.0
+        (TOP + bottom) / 2.0,
+        escaped(y_label)
     );
 }
 
@@ -347,9 +385,11 @@ mod tests {
             [1, 2, 4, 8, 16].map(|count| sample(OfferedLoad::Concurrency(count), 1.0 + count as f64 / 4.0)).into();
         let drawing = svg("m <1> & co", &[PlottedServer { name: "localhost:8000", reports: &reports }]);
         check_well_formed(&drawing);
-        assert_eq!(drawing.matches("<polyline").count(), 4);
+        assert_eq!(drawing.matches("<polyline").count(), 5, "four percentiles, and the throughput");
+        // p99.9 of 1,000 requests is chance.
         assert_eq!(drawing.matches("<circle").count(), 20);
-        for text in ["m &lt;1&gt; &amp; co", ">p50<", ">p99.9<", "concurrency", ">latency<", ">2 ms<"] {
+        assert!(drawing.contains(">throughput, inferences/s<") && drawing.contains(">answered<"), "{drawing}");
+        for text in ["m &lt;1&gt; &amp; co", ">p50<", ">p99<", "concurrency", ">latency<", ">2 ms<"] {
             assert!(drawing.contains(text), "{text}");
         }
     }
@@ -398,7 +438,7 @@ mod tests {
             .map(|line| line.split("y=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap())
             .collect();
         places.sort_by(f64::total_cmp);
-        assert_eq!(places.len(), 4);
+        assert_eq!(places.len(), 3);
         assert!(places[0] >= TOP && places.windows(2).all(|pair| pair[1] - pair[0] >= LABEL_GAP - 0.2), "{places:?}");
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::loadgen::comparison::Ratio;
 use crate::loadgen::failure::FailureCounts;
+use crate::loadgen::search::GoalMiss;
 use crate::loadgen::statistics::ServerStatistics;
 use crate::loadgen::usage::Usage;
 use crate::loadgen::window::LoadWindow;
@@ -73,6 +74,8 @@ pub struct LoadReport {
     pub windows: usize,
     /// True if they agree; `None` if stability was not required.
     pub is_stable: Option<bool>,
+    /// The outcome of a step of a search; `None` for another measurement.
+    pub outcome: Option<Result<(), GoalMiss>>,
     /// The server's counts during these windows.
     pub server: Option<ServerStatistics>,
     /// The usage of the server's processes during these windows.
@@ -227,6 +230,7 @@ pub mod tests {
             duration: Duration::from_secs(2),
             windows: 3,
             is_stable: Some(true),
+            outcome: None,
             server: Some(server),
             usage: Some(usage),
             client: Some(Usage { user: Duration::from_millis(700), system: Duration::from_millis(1210), ..usage }),

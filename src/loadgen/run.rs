@@ -17,7 +17,7 @@ use crate::loadgen::measure::{MeasureMethod, MeasuredServer, measure};
 use crate::loadgen::plot;
 use crate::loadgen::report::{Comparison, LoadReport, OfferedLoad};
 use crate::loadgen::request::{RequestPlan, Requests};
-use crate::loadgen::search::{LatencyGoal, MeasuredRate, RateSearch};
+use crate::loadgen::search::{GoalMiss, LatencyGoal, RateSearch, SearchRange, reported_rate};
 use crate::loadgen::sequence::SequencePlan;
 use crate::loadgen::settings::{BenchSettings, BenchTask, ContentSource, ReportFormat};
 use crate::loadgen::table;
@@ -25,8 +25,8 @@ use crate::loadgen::target::{Address, Encoding, Protocol};
 
 /// Default duration of a window.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Default duration of the window of one step of a search.
-const INTERVAL_SEARCH: Duration = Duration::from_secs(2);
+/// Default duration of the windows of one step of a search.
+const INTERVAL_SEARCH: Duration = Duration::from_secs(1);
 /// Default duration of the window of one turn of a comparison.
 const INTERVAL_COMPARISON: Duration = Duration::from_secs(1);
 /// The longest warm-up of one step of a search or one turn of a comparison: only the connections are new, the server is
@@ -35,24 +35,46 @@ const WARM_UP_TURN: Duration = Duration::from_millis(300);
 /// Default number of requests of a sequence, if no file gives it.
 const SEQUENCE_LENGTH: usize = 20;
 
-/// Runs the task of the settings and prints the results. Returns the exit code: failure on an error, or if no request
-/// succeeded.
-pub fn run(settings: &BenchSettings) -> ExitCode {
-    match run_to_end(settings) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => {
-            eprintln!("error: no request succeeded");
-            ExitCode::FAILURE
-        }
-        Err(why) => {
-            eprintln!("error: {why}");
-            ExitCode::FAILURE
+/// The requests of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct BenchOutcome {
+    succeeded: u64,
+    failed: u64,
+}
+
+impl BenchOutcome {
+    fn of(reports: &[LoadReport]) -> Self {
+        let succeeded = reports.iter().map(|report| report.totals.succeeded).sum();
+        Self { succeeded, failed: reports.iter().map(|report| report.totals.failures.total()).sum() }
+    }
+
+    /// Returns the reason that the run counts as failed; `None` if it does not.
+    fn fault(self) -> Option<String> {
+        match self {
+            Self { succeeded: 0, .. } => Some("no request succeeded".to_owned()),
+            Self { failed: 0, .. } => None,
+            Self { succeeded, failed } => {
+                let all = succeeded + failed;
+                Some(format!("{failed} of {all} requests failed, with the time before and after the windows"))
+            }
         }
     }
 }
 
-/// Returns true if any request succeeded.
-fn run_to_end(settings: &BenchSettings) -> Result<bool, String> {
+/// Runs the task of the settings and prints the results. Returns the exit code: failure on an error, or if a request
+/// failed.
+pub fn run(settings: &BenchSettings) -> ExitCode {
+    let fault = match run_to_end(settings) {
+        Ok(outcome) => outcome.fault(),
+        Err(why) => Some(why),
+    };
+    fault.map_or(ExitCode::SUCCESS, |why| {
+        eprintln!("error: {why}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run_to_end(settings: &BenchSettings) -> Result<BenchOutcome, String> {
     let mut target = open_server(settings, settings.url.as_ref(), &settings.processes)?;
     let mut output = ResultWriter::new(settings)?;
     match (&settings.goal, &settings.compare) {
@@ -74,10 +96,7 @@ fn run_to_end(settings: &BenchSettings) -> Result<bool, String> {
             }
             output.finish_comparisons((&target.name, &other.name))
         }
-        (BenchTask::Search(..), Some(_)) => {
-            Err("--search-slo finds the rate of one server; leave --compare out".to_owned())
-        }
-        (BenchTask::Search(goal, range), None) => {
+        (BenchTask::Search(goal, range), _) => {
             output.write(&heading_text(settings, &target))?;
             search(&mut target, *goal, *range, settings, &mut output)
         }
@@ -178,8 +197,17 @@ fn inputs(settings: &BenchSettings, model: &ModelDescription) -> Result<Inputs, 
         ContentSource::Random => layout.fill(InputFill::Random, &plan),
         ContentSource::Zero => layout.fill(InputFill::Zero, &plan),
         ContentSource::Path(path) if path.is_dir() => layout.from_files(|name| read(&path.join(name))),
-        ContentSource::Path(path) => layout.from_json(&read(path)?).map_err(|why| format!("{}: {why}", path.display())),
+        ContentSource::Path(path) => {
+            let bytes = read(path)?;
+            let inputs = if is_json(&bytes) { layout.from_json(&bytes) } else { layout.from_binary(bytes) };
+            inputs.map_err(|why| format!("{}: {why}", path.display()))
+        }
     }
+}
+
+/// Returns true if the contents of a file are an object or an array of JSON, and not an image or another input.
+fn is_json(bytes: &[u8]) -> bool {
+    matches!(bytes.trim_ascii_start().first(), Some(b'{' | b'['))
 }
 
 /// Returns the method of measurement. `turn` is the default duration of a short measurement, a step
@@ -208,6 +236,7 @@ fn method(settings: &BenchSettings, turn: Option<Duration>, is_quiet: bool) -> M
         stability: measurement.stability,
         percentile: measurement.percentile,
         is_verbose: settings.output.is_verbose && !is_quiet,
+        step: None,
     }
 }
 
@@ -230,55 +259,67 @@ fn compare(
     Comparison::from_rounds(rounds).ok_or_else(|| "--rounds must be greater than 0".to_owned())
 }
 
-/// Searches for the highest rate that meets a goal, and prints each step. Returns true if any
-/// request succeeded.
+/// Searches for the highest rate that meets a goal, and prints each step. Failures of steps do not count: the search goes
+/// to the rate that the server refuses.
 fn search(
     target: &mut MeasuredServer,
     goal: LatencyGoal,
-    range: (f64, f64),
+    range: SearchRange,
     settings: &BenchSettings,
     output: &mut ResultWriter<'_>,
-) -> Result<bool, String> {
-    let method = method(settings, Some(INTERVAL_SEARCH), false);
-    let mut search = RateSearch::new(range.0, range.1, settings.measurement.precision);
+) -> Result<BenchOutcome, String> {
+    let base = method(settings, Some(INTERVAL_SEARCH), false);
+    let mut search = RateSearch::new(goal, range, settings.measurement.precision);
     let mut best: Option<LoadReport> = None;
-    let mut has_any = false;
-    while let Some(rate) = search.poll_rate() {
+    let mut outcome_of_all = BenchOutcome::default();
+    while let Some(step) = search.poll_step() {
+        let rate = step.rate;
+        let method = MeasureMethod { step: Some(step), ..base.clone() };
         let report = measure(target, OfferedLoad::Rate(rate), &method)?;
-        let measured = MeasuredRate {
-            throughput: report.request_rate(),
-            latency: report.window.latency.percentile(goal.percentile),
-            failed_share: report.failed_share(),
-        };
-        let outcome = goal.check(rate, measured);
-        search.handle_outcome(rate, outcome.is_ok());
-        has_any |= report.window.succeeded > 0;
+        let outcome = report.outcome.unwrap_or(Err(GoalMiss::Throughput));
+        search.handle_outcome(&step, outcome.is_ok());
+        outcome_of_all.succeeded += report.totals.succeeded;
+        let latency = report.window.latency.percentile(goal.percentile);
         output.write(&format!(
             "{rate:>12.1} requests/s   {:>10.1} answered/s   p{} {:>9}   {} failed   {}\n",
-            measured.throughput,
+            report.request_rate(),
             goal.percentile,
-            table::format_time(measured.latency),
+            table::format_time(latency),
             report.window.failures.total(),
             outcome.map_or_else(|miss| format!("missed: {}", miss.text()), |()| "met".to_owned())
         ))?;
-        if outcome.is_ok() && best.as_ref().is_none_or(|best| best.load.value() < rate) {
+        if outcome.is_ok() {
             best = Some(report);
+        } else if best.as_ref().is_some_and(|best| best.load.value() >= rate) {
+            // Met early, and missed in full.
+            best = None;
         }
     }
     output.write("\n")?;
     let name = target.name.clone();
     match best {
         Some(report) => {
-            output
-                .write(&format!("The highest rate that meets the goal: {:.1} requests/s\n\n", report.load.value()))?;
+            let found = reported_rate(report.load.value(), report.request_rate());
+            output.write(&format!("The highest rate that meets the goal: {found:.1} requests/s\n"))?;
+            if search.has_reached_top() {
+                output.write(&format!(
+                    "It is the top of the range: the server may do more, see --search-range={}:{}\n",
+                    range.start,
+                    range.rate_max * 10.0
+                ))?;
+            }
+            output.write("\n")?;
             output.write_report(&name, report)?;
-            output.finish_loads(&name)
+            output.finish_loads(&name)?;
         }
         None => {
-            output.write(&format!("No rate from {} requests/s on meets the goal\n", range.0))?;
-            Ok(has_any)
+            output.write(&format!(
+                "No rate from {} requests/s on meets the goal; --search-range sets a lower start\n",
+                range.rate_min
+            ))?;
         }
     }
+    Ok(outcome_of_all)
 }
 
 /// Writes results to standard output or a file, in the format of the settings.
@@ -335,9 +376,8 @@ impl<'a> ResultWriter<'a> {
         Ok(())
     }
 
-    /// Writes the parts that need all reports: CSV, the summary, the plot. Returns true if any
-    /// request succeeded.
-    fn finish_loads(&mut self, url: &str) -> Result<bool, String> {
+    /// Writes the parts that need all reports: CSV, the summary, the plot.
+    fn finish_loads(&mut self, url: &str) -> Result<BenchOutcome, String> {
         let heading = self.heading(url);
         if self.settings.output.format == ReportFormat::Csv {
             let rows: Vec<_> = self.reports.iter().map(|report| (&heading, report)).collect();
@@ -346,12 +386,12 @@ impl<'a> ResultWriter<'a> {
             self.write(&table::summary(&self.reports))?;
         }
         self.plot(&[plot::PlottedServer { name: url, reports: &self.reports }])?;
-        Ok(self.reports.iter().any(|report| report.window.succeeded > 0))
+        Ok(BenchOutcome::of(&self.reports))
     }
 
-    /// Writes the parts that need all comparisons: CSV and the plot. Returns true if requests of
-    /// both servers succeeded.
-    fn finish_comparisons(&mut self, urls: (&str, &str)) -> Result<bool, String> {
+    /// Writes the parts that need all comparisons: CSV and the plot. No request of one server succeeded if none did of the
+    /// outcome.
+    fn finish_comparisons(&mut self, urls: (&str, &str)) -> Result<BenchOutcome, String> {
         let headings = (self.heading(urls.0), self.heading(urls.1));
         if self.settings.output.format == ReportFormat::Csv {
             let rows = self.comparisons.iter().flat_map(|both| [(&headings.0, &both.a), (&headings.1, &both.b)]);
@@ -364,7 +404,9 @@ impl<'a> ResultWriter<'a> {
             plot::PlottedServer { name: urls.0, reports: &a },
             plot::PlottedServer { name: urls.1, reports: &b },
         ])?;
-        Ok([a, b].iter().all(|reports| reports.iter().any(|report| report.window.succeeded > 0)))
+        let (a, b) = (BenchOutcome::of(&a), BenchOutcome::of(&b));
+        let succeeded = if a.succeeded == 0 || b.succeeded == 0 { 0 } else { a.succeeded + b.succeeded };
+        Ok(BenchOutcome { succeeded, failed: a.failed + b.failed })
     }
 
     fn plot(&self, servers: &[plot::PlottedServer<'_>]) -> Result<(), String> {

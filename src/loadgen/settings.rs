@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::loadgen::report::OfferedLoad;
 use crate::loadgen::schedule::Distribution;
-use crate::loadgen::search::LatencyGoal;
+use crate::loadgen::search::{LatencyGoal, SearchRange};
 use crate::loadgen::target::{Address, Encoding, Protocol, RequestParameter};
 
 /// All settings of a run.
@@ -70,8 +70,8 @@ pub struct BenchSettings {
 pub enum BenchTask {
     /// Measure each of these loads.
     Loads(Vec<OfferedLoad>),
-    /// Find the highest rate between two rates, in requests per second, that meets a goal.
-    Search(LatencyGoal, (f64, f64)),
+    /// Find the highest rate in a range, in requests per second, that meets a goal.
+    Search(LatencyGoal, SearchRange),
 }
 
 /// The source of input contents.

@@ -8,8 +8,9 @@ use crate::loadgen::statistics::ServerStatistics;
 use crate::loadgen::usage::Usage;
 use crate::loadgen::window::LoadWindow;
 
-/// The percentiles in every report.
-pub const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
+/// The percentiles of a report; the text has those that enough requests tell.
+pub const PERCENTILES: [f64; 6] = [PERCENTILE_LOWEST, 90.0, 95.0, 99.0, 99.9, 99.99];
+const PERCENTILE_LOWEST: f64 = 50.0;
 
 /// Formats one report in full.
 pub fn block(title: &str, report: &LoadReport) -> String {
@@ -84,12 +85,15 @@ const CLIENT_CORES_MAX: f64 = 0.95;
 fn latency(window: &LoadWindow) -> String {
     let times = &window.latency;
     let mut out = String::from("  Latency     ");
-    for percentile in PERCENTILES {
+    for percentile in PERCENTILES.into_iter().filter(|percentile| times.tells(*percentile)) {
         let _ = write!(out, "  p{percentile} {}", format_time(times.percentile(percentile)));
     }
     let (mean, deviation) = (format_time(times.mean()), format_time(times.deviation()));
     let (min, max) = (format_time(times.min()), format_time(times.max()));
-    let _ = writeln!(out, "\n                mean {mean} ± {deviation}    min {min}    max {max}");
+    if times.tells(PERCENTILE_LOWEST) {
+        out += "\n              ";
+    }
+    let _ = writeln!(out, "  mean {mean} ± {deviation}    min {min}    max {max}");
     out
 }
 
@@ -120,7 +124,8 @@ pub fn summary(reports: &[LoadReport]) -> String {
         let times = &report.window.latency;
         let _ = write!(out, "{:>12} {:>12.1}", report.load.to_string(), report.throughput());
         for percentile in [50.0, 90.0, 99.0, 99.9] {
-            let _ = write!(out, " {:>9}", format_time(times.percentile(percentile)));
+            let time = if times.tells(percentile) { format_time(times.percentile(percentile)) } else { "-".to_owned() };
+            let _ = write!(out, " {time:>9}");
         }
         let _ = write!(out, " {:>9} {:>8}", format_time(times.mean()), report.window.failures.total());
         if has_usage {
@@ -137,15 +142,16 @@ pub fn comparison(names: (&str, &str), comparison: &Comparison) -> String {
     let rounds = comparison.ratios.iter().map(|(_, ratio)| ratio.rounds).max().unwrap_or(0);
     let mut out = format!("{}: {}\n  A  {}\n  B  {}\n", a.load.name(), a.load, names.0, names.1);
     let _ = writeln!(out, "  {:<18} {:>12} {:>12}   B / A  95 % interval", "", "A", "B");
-    for (name, ratio) in &comparison.ratios {
+    let percentile = |name: &str| name.strip_prefix("latency p").and_then(|number| number.parse::<f64>().ok());
+    let is_told = |name: &str| {
+        percentile(name).is_none_or(|percentile| [a, b].iter().all(|report| report.window.latency.tells(percentile)))
+    };
+    for (name, ratio) in comparison.ratios.iter().filter(|(name, _)| is_told(name)) {
         let figure = |report: &LoadReport| match name.as_str() {
             "throughput" => format!("{:.1}/s", report.throughput()),
             "latency mean" => format_time(report.window.latency.mean()),
             "CPU per request" => report.cpu_per_request().map_or("-".to_owned(), format_time),
-            name => {
-                let percentile = name.strip_prefix("latency p").and_then(|number| number.parse().ok());
-                format_time(report.window.latency.percentile(percentile.unwrap_or(50.0)))
-            }
+            name => format_time(report.window.latency.percentile(percentile(name).unwrap_or(50.0))),
         };
         let verdict = if ratio.is_significant() { "" } else { "  no difference shown" };
         let (low, high) = (ratio.low, ratio.high);
@@ -195,7 +201,7 @@ mod tests {
               3 windows, 2.0 s, stable
               Throughput    1000.0 infer/s    1000 requests ok, 4 failed
                 4 x HTTP 503: the queue is full
-              Latency       p50 1499us  p90 1900us  p95 1950us  p99 1990us  p99.9 2000us  p99.99 2000us
+              Latency       p50 1499us  p90 1900us  p95 1950us  p99 1990us
                             mean 1500us ± 289us    min 1000us    max 2000us
               Server        900us (queue 100us, compute input 5.0us, infer 700us, output 7.0us)    1000 requests    4.0 rows a batch
               Process       CPU 500us per request (user 199us, system 301us)    2.10 context switches    RSS 12.0 MiB
@@ -212,7 +218,7 @@ mod tests {
               3 windows, 2.0 s, NOT STABLE
               Throughput    1000.0 infer/s    1000 requests ok, 4 failed
                 4 x HTTP 503: the queue is full
-              Latency       p50 1499us  p90 1900us  p95 1950us  p99 1990us  p99.9 2000us  p99.99 2000us
+              Latency       p50 1499us  p90 1900us  p95 1950us  p99 1990us
                             mean 1500us ± 289us    min 1000us    max 2000us
               Send lag      p99 9.9us    max 10.0us
               Never sent    7 requests that were due when the load ended
@@ -228,8 +234,8 @@ mod tests {
         expect![[r#"
             -
              Concurrency      infer/s       p50       p90       p99     p99.9      mean   failed   CPU/req
-                       1       1000.0    1499us    1900us    1990us    2000us    1500us        4     500us
-                      16       1000.0   13.49ms   17.10ms   17.91ms   18.01ms   13.50ms        4     500us
+                       1       1000.0    1499us    1900us    1990us         -    1500us        4     500us
+                      16       1000.0   13.49ms   17.10ms   17.91ms         -   13.50ms        4     500us
         "#]]
         .assert_eq(&format!("-\n{}", summary(&reports)));
     }

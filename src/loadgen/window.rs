@@ -10,6 +10,8 @@ use crate::time::Instant;
 
 /// The longest time that the histogram records, in nanoseconds: longer ones count as this.
 const LATENCY_MAX: u64 = 3_600_000_000_000;
+/// Times beyond a percentile from which on it is shown: fewer are chance.
+const BEYOND_MIN: f64 = 10.0;
 /// Significant decimal digits of a recorded time.
 const DIGITS: u8 = 3;
 
@@ -41,6 +43,18 @@ impl WindowTimes {
     /// The time at a percentile from 0 to 100; zero if the histogram is empty.
     pub fn percentile(&self, percentile: f64) -> Duration {
         if self.0.is_empty() { Duration::ZERO } else { Duration::from_nanos(self.0.value_at_percentile(percentile)) }
+    }
+
+    /// Returns true if enough times lie beyond a percentile to tell it.
+    pub fn tells(&self, percentile: f64) -> bool {
+        // Rounded: 100 * (1 - 0.9) is a little less than 10.
+        (self.count() as f64 * (1.0 - percentile / 100.0)).round() >= BEYOND_MIN
+    }
+
+    /// The number of times above a limit.
+    pub fn count_above(&self, limit: Duration) -> u64 {
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).clamp(1, LATENCY_MAX);
+        self.0.len() - self.0.count_between(0, limit)
     }
 
     /// The mean.
@@ -158,6 +172,13 @@ mod tests {
         }
         within(times.mean(), Duration::from_nanos(50_000_500));
         within(times.max(), Duration::from_micros(100_000));
+        let above = times.count_above(Duration::from_micros(90_000));
+        assert!((9_950..=10_000).contains(&above), "{above}: equal to three digits counts as not above");
+        assert_eq!(times.count_above(Duration::from_secs(7200)), 0);
+        assert!(times.tells(99.99) && !times.tells(99.999));
+        let mut few = WindowTimes::new();
+        (0..215).for_each(|_| few.record(Duration::from_millis(1)));
+        assert_eq!([50.0, 95.0, 99.0].map(|percentile| few.tells(percentile)), [true, true, false]);
         assert_eq!(times.count(), 100_000);
         assert_eq!(WindowTimes::new().percentile(99.0), Duration::ZERO);
         assert_eq!((WindowTimes::new().deviation(), WindowTimes::new().min()), (Duration::ZERO, Duration::ZERO));

@@ -8,6 +8,8 @@ use crate::{ReadFile, arguments, read_any};
 use flags::Variables;
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const HTTP_PORT: u16 = 8000;
+const GRPC_PORT: u16 = 8001;
 
 /// A question to a server, for the health checks of containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +42,7 @@ impl HealthQuestion {
         let is_live = matches.get_flag("live");
         let own = if is_live { "/v2/health/live" } else { "/v2/health/ready" };
         let (authority, path) = match matches.get_one::<String>("url") {
-            None => (local(variables, read_file), ""),
+            None => (local(variables, read_file).unwrap_or_else(|| format!("{LOOPBACK}:{HTTP_PORT}")), ""),
             Some(url) => {
                 let rest = match url.split_once("://") {
                     None => url.as_str(),
@@ -72,13 +74,29 @@ impl HealthQuestion {
 
 /// Returns the address of a server that was started in the same surroundings, as the first process
 /// of a container is: its HTTP port, or the gRPC port, which speaks HTTP too, if that alone has no
-/// TLS. The server reports faults of the surroundings.
-fn local(variables: Variables, read_file: ReadFile) -> String {
+/// TLS. `None` without a port. The server reports faults of the surroundings.
+fn local(variables: Variables, read_file: ReadFile) -> Option<String> {
+    let (http, grpc) = plain_ports(variables, read_file);
+    http.or(grpc).map(authority)
+}
+
+/// Returns the address for `deuteron bench` of a server that was started in the same surroundings, with gRPC or HTTP;
+/// `None` if that is the default. Each port speaks both protocols.
+pub fn local_address(is_grpc: bool, variables: Variables, read_file: ReadFile) -> Option<String> {
+    let (http, grpc) = plain_ports(variables, read_file);
+    let (found, usual) = if is_grpc { (grpc.or(http), GRPC_PORT) } else { (http.or(grpc), HTTP_PORT) };
+    found.map(authority).filter(|found| *found != format!("{LOOPBACK}:{usual}"))
+}
+
+/// The ports of HTTP and of gRPC that have no TLS.
+fn plain_ports(variables: Variables, read_file: ReadFile) -> (Option<(IpAddr, u16)>, Option<(IpAddr, u16)>) {
     let none = clap::Command::new("").no_binary_name(true).args(arguments()).get_matches_from([""; 0]);
     let settings = read_any(&none, variables, read_file).unwrap_or_default();
     let plain = |endpoint: Option<(IpAddr, u16)>, has_tls: bool| endpoint.filter(|(_, port)| *port != 0 && !has_tls);
-    let http = plain(settings.http, settings.tls.http.has_tls());
-    let (address, port) = http.or(plain(settings.grpc, settings.tls.grpc.has_tls())).unwrap_or((LOOPBACK, 8000));
+    (plain(settings.http, settings.tls.http.has_tls()), plain(settings.grpc, settings.tls.grpc.has_tls()))
+}
+
+fn authority((address, port): (IpAddr, u16)) -> String {
     let host = match Some(address).filter(|address| !address.is_unspecified()) {
         Some(IpAddr::V6(address)) => format!("[{address}]"),
         Some(IpAddr::V4(address)) => address.to_string(),
@@ -129,6 +147,21 @@ mod tests {
         check("--url=http://host/ --live", "", "host:80 /v2/health/live");
         check("--url=[::1]:8000", "", "[::1]:8000 /v2/health/ready");
         check("--url=http://host:1/v2/models/m/ready", "", "host:1 /v2/models/m/ready");
+    }
+
+    #[test]
+    fn a_measured_server_is_found_as_well() {
+        let check = |is_grpc, name: &'static str, value: &'static str, want: Option<&str>| {
+            let variable = |asked: &str| (asked == name).then(|| value.into());
+            let found = local_address(is_grpc, &variable, &|_| Ok(String::new()));
+            assert_eq!(found.as_deref(), want, "{name}={value}");
+        };
+        check(false, "NONE", "", None);
+        check(true, "NONE", "", None);
+        check(false, "DEUTERON_HTTP_PORT", "9000", Some("127.0.0.1:9000"));
+        check(true, "DEUTERON_HTTP_PORT", "9000", None);
+        check(true, "DEUTERON_GRPC_PORT", "9001", Some("127.0.0.1:9001"));
+        check(true, "DEUTERON_ALLOW_GRPC", "false", Some("127.0.0.1:8000"));
     }
 
     #[test]

@@ -15,8 +15,9 @@ fn serve_with(line: &str, variables: &[(&str, &str)]) -> Result<Settings, String
 
 /// The same if every file has this text.
 fn serve_with_file(line: &str, variables: &[(&str, &str)], text: &str) -> Result<Settings, String> {
-    let command = clap::Command::new("deuteron").no_binary_name(true).args_override_self(true).args(arguments());
-    let matches = command.try_get_matches_from(line.split_whitespace()).map_err(|error| flags::explain(&error))?;
+    let mut command = clap::Command::new("deuteron").no_binary_name(true).args_override_self(true).args(arguments());
+    let matches = command.try_get_matches_from_mut(line.split_whitespace());
+    let matches = matches.map_err(|error| flags::explain(&error, &command))?;
     let variable = |name: &str| variables.iter().find(|(have, _)| *have == name).map(|(_, value)| value.into());
     read(&matches, &variable, &|_| Ok(text.to_owned()))
 }

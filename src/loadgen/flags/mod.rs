@@ -9,6 +9,7 @@ use clap::{Arg, ArgMatches};
 
 use crate::flags;
 use crate::loadgen::flags::table::SECTIONS;
+use crate::loadgen::search::SearchRange;
 use crate::loadgen::settings::{BenchSettings, BenchTask};
 use crate::loadgen::target::{Address, Encoding, Protocol};
 
@@ -20,11 +21,11 @@ struct Draft {
     compare: Option<String>,
     /// The flags that decide the loads, to refuse two.
     goals: Vec<&'static str>,
-    search_range: Option<(f64, f64)>,
+    search_range: Option<SearchRange>,
 }
 
 /// The default range of a search.
-const SEARCH_RANGE: (f64, f64) = (100.0, 10_000_000.0);
+const SEARCH_RANGE: SearchRange = SearchRange { start: 100.0, rate_min: 1.0, rate_max: 10_000_000.0 };
 
 /// perf_analyzer's flags that are not here, with the alternative.
 const ABSENT: &[(&[&str], &str)] = &[
@@ -55,10 +56,14 @@ pub fn arguments() -> impl Iterator<Item = Arg> {
     flags::arguments(SECTIONS)
 }
 
-/// Returns the settings of a command line. The error is one line for a person.
-pub fn read(matches: &ArgMatches) -> Result<BenchSettings, String> {
+/// Returns the settings of a command line. `local` returns the address of a server of this machine, for gRPC or HTTP, if
+/// it is not the default one. The error is one line for a person.
+pub fn read(matches: &ArgMatches, local: &dyn Fn(Protocol) -> Option<String>) -> Result<BenchSettings, String> {
     let mut draft = Draft::default();
     flags::apply(SECTIONS, matches, &mut draft)?;
+    if draft.url.is_none() {
+        draft.url = local(draft.settings.protocol);
+    }
     check(draft)
 }
 
@@ -89,6 +94,9 @@ fn check(draft: Draft) -> Result<BenchSettings, String> {
     settings.compare = read("compare", draft.compare)?;
     if let (BenchTask::Search(_, range), Some(given)) = (&mut settings.goal, draft.search_range) {
         *range = given;
+    }
+    if let (BenchTask::Search(..), Some(_)) = (&settings.goal, &settings.compare) {
+        return Err("--search-slo finds the rate of one server; leave --compare out".to_owned());
     }
     if settings.compare.is_none() && !settings.processes_b.is_empty() {
         return Err("--pid-b is of the second server; name it with --compare".to_owned());

@@ -12,7 +12,7 @@ use crate::loadgen::flags::value::{
 use crate::loadgen::flags::{Draft, SEARCH_RANGE};
 use crate::loadgen::report::OfferedLoad;
 use crate::loadgen::schedule::Distribution;
-use crate::loadgen::search::LatencyGoal;
+use crate::loadgen::search::{LatencyGoal, SearchRange};
 use crate::loadgen::settings::{BenchTask, ContentSource, ReportFormat};
 use crate::loadgen::target::{Encoding, Protocol, RequestParameter};
 
@@ -44,7 +44,9 @@ const TARGET_FLAGS: &[Flag<Draft>] = &[
     Flag {
         names: &["u", "url"],
         takes: One("HOST:PORT"),
-        default: Text("localhost:8000, for gRPC localhost:8001"),
+        default: Text(
+            "localhost:8000, for gRPC localhost:8001, or the port without TLS that the server's variables say",
+        ),
         help: "The server",
         apply: |draft, value| {
             draft.url = Some(value.to_owned());
@@ -144,7 +146,7 @@ const LOAD_FLAGS: &[Flag<Draft>] = &[
         names: &["search-slo"],
         takes: One("p99=10ms"),
         default: Absent,
-        help: "Find the highest rate of an open loop that meets this goal",
+        help: "Find the highest rate of an open loop that meets this goal; requests that fail count as late",
         apply: |draft, value| {
             draft.goals.push("search-slo");
             draft.settings.goal = BenchTask::Search(LatencyGoal::parse(value)?, SEARCH_RANGE);
@@ -154,12 +156,12 @@ const LOAD_FLAGS: &[Flag<Draft>] = &[
     Flag {
         names: &["search-range"],
         takes: One("START:END"),
-        default: Value("100:10000000"),
+        default: Text("from 100 up to 10000000, or down to 1"),
         help: "Rates between which to search",
         apply: |draft, value| {
             let (start, end) = value.split_once(':').ok_or("expected START:END")?;
             let (start, end) = (rate(start)?, rate(end)?);
-            draft.search_range = Some((start, end));
+            draft.search_range = Some(SearchRange { start, rate_min: start, rate_max: end });
             if start < end { Ok(()) } else { Err("START must be below END".to_owned()) }
         },
     },
@@ -212,8 +214,8 @@ const MEASUREMENT_FLAGS: &[Flag<Draft>] = &[
     Flag {
         names: &["p", "measurement-interval"],
         takes: One("MS"),
-        default: Text("5000; a step of a search 2000, a turn of a comparison 1000"),
-        help: "Length of a window",
+        default: Text("5000; of a search 1000, a turn of a comparison 1000"),
+        help: "Length of a window. A step of a search has as many as the percentile needs, for 40 s at most",
         apply: |draft, value| set(&mut draft.settings.measurement.interval, milliseconds(value).map(Some)),
     },
     Flag {
@@ -308,7 +310,8 @@ const INPUT_FLAGS: &[Flag<Draft>] = &[
         names: &["input-data"],
         takes: One("SOURCE"),
         default: Value("random"),
-        help: "random, zero, a JSON file in perf_analyzer's format, or a directory with a file for each input",
+        help: "random, zero, a JSON file in perf_analyzer's format, any other file as the only input (an image for a BYTES \
+               input), or a directory with a file for each input",
         apply: |draft, value| {
             draft.settings.source = match value {
                 "random" => ContentSource::Random,
@@ -457,7 +460,8 @@ const OUTPUT_FLAGS: &[Flag<Draft>] = &[
         names: &["format"],
         takes: One("table|json|csv"),
         default: Value("table"),
-        help: "Format of the results; json is one object per line",
+        help: "Format of the results; json is one object per line. The table has the percentiles beyond which at least ten \
+               requests lie",
         apply: |draft, value| {
             set_one_of(
                 &mut draft.settings.output.format,
@@ -480,7 +484,7 @@ const OUTPUT_FLAGS: &[Flag<Draft>] = &[
         names: &["plot"],
         takes: One("FILE.svg"),
         default: Absent,
-        help: "Draw latency percentiles against the load; of a single load, latency against the percentile",
+        help: "Draw latency percentiles and throughput against the load; of a single load, latency against the percentile",
         apply: |draft, value| {
             draft.settings.output.plot = Some(PathBuf::from(value));
             Ok(())

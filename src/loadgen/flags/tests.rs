@@ -3,9 +3,10 @@ use crate::flags::{Fallback, Takes, flags};
 use crate::loadgen::flags::value::range;
 
 fn bench(line: &str) -> Result<BenchSettings, String> {
-    let command = clap::Command::new("bench").no_binary_name(true).args_override_self(true).args(arguments());
-    let matches = command.try_get_matches_from(line.split_whitespace()).map_err(|error| flags::explain(&error))?;
-    read(&matches)
+    let mut command = clap::Command::new("bench").no_binary_name(true).args_override_self(true).args(arguments());
+    let matches = command.try_get_matches_from_mut(line.split_whitespace());
+    let matches = matches.map_err(|error| flags::explain(&error, &command))?;
+    read(&matches, &|_| None)
 }
 
 #[test]
