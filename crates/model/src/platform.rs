@@ -106,6 +106,20 @@ pub fn backend_of_file(name: &str) -> Option<&'static str> {
     }
 }
 
+/// Returns the advice for a pickle, by the end of the file's name; `None` for another file. No server opens pickles: that
+/// would run the code in them.
+pub fn pickle_advice(name: &str) -> Option<String> {
+    let end = name.rsplit_once('.').map_or("", |(_, end)| end);
+    let is_pickle = ["joblib", "pickle", "pkl"].iter().any(|known| end.eq_ignore_ascii_case(known));
+    is_pickle.then(|| {
+        format!(
+            "'{name}' is a pickle, which is not served: export the model of scikit-learn to ONNX (`pip install skl2onnx`; \
+             in Python `open('model.onnx', 'wb').write(skl2onnx.to_onnx(model, X[:1]).SerializeToString())`), or load the \
+             pickle in a model.py (`deuteron init python NAME`)"
+        )
+    })
+}
+
 /// The file name of an ONNX model if the configuration names none.
 pub const ONNX_FILENAME: &str = "model.onnx";
 

@@ -302,6 +302,9 @@ fn name_list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     format!("[{}]", names.join(","))
 }
 
+/// The end of a refusal of more rows than a model takes whose configuration does not state their number.
+const DERIVED_ROWS: &str = "; max_batch_size was derived from the model's file: set it in config.pbtxt for more rows";
+
 /// The size of the batch axis, which must be the same for all inputs; `None` for a model without a batch axis.
 fn check_rows<'a>(
     spec: &ModelSpec,
@@ -326,7 +329,8 @@ fn check_rows<'a>(
     // No input with rows means that all are optional and left out: one row.
     let rows = rows.unwrap_or(1);
     if rows > i64::from(spec.rows_max) {
-        let text = format!("inference request batch-size must be <= {} for '{model}'", spec.rows_max);
+        let derived = if spec.is_batch_axis_derived { DERIVED_ROWS } else { "" };
+        let text = format!("inference request batch-size must be <= {} for '{model}'{derived}", spec.rows_max);
         return Err(refusal(id, text));
     }
     if rows == 0 {
@@ -563,6 +567,12 @@ mod tests {
             "[request id: 7] input 'A' has no shape but model requires batch dimension for 'm'",
         );
         check("A:FP32:9,4:144 B:INT8:9,1:9", "[request id: 7] inference request batch-size must be <= 8 for 'm'");
+        let derived = ModelSpec { is_batch_axis_derived: true, ..two.clone() };
+        assert_eq!(
+            outcome(&derived, "7", "A:FP32:9,4:144 B:INT8:9,1:9"),
+            "[request id: 7] inference request batch-size must be <= 8 for 'm'; max_batch_size was derived from the \
+             model's file: set it in config.pbtxt for more rows"
+        );
         check(
             "A:INT32:1,4:16 B:INT8:1,1:1",
             "[request id: 7] inference input 'A' data-type is 'INT32', but model 'm' expects 'FP32'",

@@ -17,7 +17,7 @@ use crate::log;
 use crate::metrics::StoreCells;
 use crate::model::config::{ConfigDraft, ConfigSurroundings, configured_name};
 use crate::model::parse::text::Notation;
-use crate::model::platform::{PYTORCH_BACKEND, TENSORFLOW_BACKEND, backend_of_file};
+use crate::model::platform::{PYTORCH_BACKEND, TENSORFLOW_BACKEND, backend_of_file, pickle_advice};
 use crate::model::repository::{FoundModels, Listing, ModelDirectory, is_hidden};
 use crate::settings::{Settings, StoreUrl};
 
@@ -390,6 +390,9 @@ fn file_model(
     };
     let is_saved_model = repository.is_directory(&filename);
     let Some(backend) = (if is_saved_model { Some(TENSORFLOW_BACKEND) } else { backend_of_file(&filename) }) else {
+        if let Some(advice) = pickle_advice(&filename) {
+            return Err(Error::invalid(advice));
+        }
         return Err(Error::invalid(format!(
             "the name of '{}' does not end in .onnx, .xml (OpenVINO), .tflite, .pt or as tree models do (.json, .ubj, .bst, \
              .model, .txt, .tl): give such a file or a directory",

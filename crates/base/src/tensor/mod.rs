@@ -93,6 +93,31 @@ impl Datatype {
         Self::ALL.into_iter().find(|datatype| datatype.name() == name)
     }
 
+    /// The datatype that a name of another program means, such as `float32`, `torch.int64` or `string`; `None` for a
+    /// name without such a meaning.
+    pub fn meant_by(name: &str) -> Option<Self> {
+        let lower = name.to_ascii_lowercase();
+        let prefixes = ["torch.", "np.", "numpy.", "tf.", "type_"];
+        let bare = prefixes.iter().find_map(|prefix| lower.strip_prefix(prefix)).unwrap_or(&lower);
+        Some(match bare {
+            "bf16" | "bfloat16" => Self::Bf16,
+            "bool" | "boolean" => Self::Bool,
+            "bytes" | "object" | "str" | "string" | "text" => Self::Bytes,
+            "f16" | "float16" | "fp16" | "half" => Self::Fp16,
+            "f32" | "float" | "float32" | "fp32" | "single" => Self::Fp32,
+            "double" | "f64" | "float64" | "fp64" => Self::Fp64,
+            "i8" | "int8" => Self::Int8,
+            "i16" | "int16" | "short" => Self::Int16,
+            "i32" | "int" | "int32" | "integer" => Self::Int32,
+            "i64" | "int64" | "long" => Self::Int64,
+            "byte" | "u8" | "uint8" => Self::Uint8,
+            "u16" | "uint16" => Self::Uint16,
+            "u32" | "uint32" => Self::Uint32,
+            "u64" | "uint64" => Self::Uint64,
+            _ => return None,
+        })
+    }
+
     /// Bytes of one element; `None` for `BYTES`.
     pub const fn size(self) -> Option<usize> {
         match self {
@@ -261,6 +286,29 @@ mod tests {
             assert_eq!(Datatype::from_name(datatype.name()), Some(datatype));
         }
         assert_eq!(Datatype::from_name("fp32"), None);
+    }
+
+    #[test]
+    fn names_of_other_programs_are_understood() {
+        for datatype in Datatype::ALL {
+            for name in
+                [datatype.name().to_owned(), datatype.name().to_lowercase(), format!("TYPE_{}", datatype.name())]
+            {
+                assert_eq!(Datatype::meant_by(&name), Some(datatype), "{name}");
+            }
+        }
+        for (name, want) in [
+            ("float32", Datatype::Fp32),
+            ("torch.float16", Datatype::Fp16),
+            ("np.int64", Datatype::Int64),
+            ("Long", Datatype::Int64),
+            ("double", Datatype::Fp64),
+            ("string", Datatype::Bytes),
+            ("TYPE_STRING", Datatype::Bytes),
+        ] {
+            assert_eq!(Datatype::meant_by(name), Some(want), "{name}");
+        }
+        assert_eq!(Datatype::meant_by("complex64"), None);
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::platform::PYTORCH_BACKEND;
 use crate::platform::PYTORCH_FILENAME;
 use crate::platform::TORCH_AOTI_FILENAME;
 use crate::platform::backend_of;
+use crate::platform::pickle_advice;
 use base::error::Error;
 use wire::proto::inference::model_config::SchedulingChoice;
 use wire::proto::inference::model_instance_group::Kind;
@@ -89,10 +90,12 @@ pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[S
         let Some((_, backend)) = directory.split_once('.') else {
             let found: Vec<_> = files.unwrap_or_default().iter().map(|file| format!("'{file}'")).collect();
             let found = if found.is_empty() { "nothing".to_owned() } else { found.join(", ") };
+            let advice = files.unwrap_or_default().iter().find_map(|file| pickle_advice(file)).unwrap_or_else(|| {
+                format!("rename the file, or set 'backend' and 'default_model_filename' in {directory}/config.pbtxt")
+            });
             return Err(Error::invalid(format!(
                 "nothing tells the backend of model '{directory}': expected model.onnx or model.py in its version's \
-                 directory, as in {directory}/1/model.onnx, and found {found}; rename the file, or set 'backend' and \
-                 'default_model_filename' in {directory}/config.pbtxt"
+                 directory, as in {directory}/1/model.onnx, and found {found}; {advice}"
             )));
         };
         backend.clone_into(&mut config.backend);

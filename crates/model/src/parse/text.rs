@@ -8,12 +8,16 @@ mod placed;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage, Value};
+use prost_reflect::{
+    DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage, Value,
+};
 
+use crate::datatype;
 use crate::parse::schema;
 use crate::parse::token::{Token, TokenError, TokenKind, Tokens, unquote};
 use base::error::Error;
 use base::limits::{CONFIG_DEPTH_MAX, CONFIG_SIZE_MAX};
+use base::tensor::Datatype;
 use wire::placed::{Placed, PlacedError};
 use wire::{json, toml};
 
@@ -392,12 +396,8 @@ impl<'a> TextParser<'a> {
         match value {
             Some(value) => Ok(Value::EnumNumber(value.number())),
             None => {
-                let names: Vec<_> = descriptor.values().map(|value| value.name().to_owned()).collect();
-                let (field, names) = (field.name(), names.join(", "));
-                refuse(
-                    token,
-                    format!("unknown value \"{}\" for \"{field}\", expected one of {names}", shown(token.text)),
-                )
+                let (field, expected) = (field.name(), expected_names(&descriptor, token.text));
+                refuse(token, format!("unknown value \"{}\" for \"{field}\", {expected}", shown(token.text)))
             }
         }
     }
@@ -515,6 +515,15 @@ fn shown(text: &str) -> String {
     const SHOWN_MAX: usize = 80;
     let plain = |next: char| if next.is_control() { '\u{fffd}' } else { next };
     text.chars().take(SHOWN_MAX).map(plain).collect()
+}
+
+/// The names of an enumeration, behind the one that an unknown name means if it is a datatype of another program.
+fn expected_names(descriptor: &EnumDescriptor, given: &str) -> String {
+    let names: Vec<_> = descriptor.values().map(|value| value.name().to_owned()).collect();
+    let meant = Datatype::meant_by(given).map(|meant| datatype::to_config(meant).as_str_name());
+    let near = meant.filter(|meant| names.iter().any(|name| name == meant));
+    let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
+    format!("{near}expected one of {}", names.join(", "))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::hash::{Hash, Hasher};
 use crate::name;
 use crate::parse::text::{ConfigText, Notation};
 use crate::platform::{
-    ONNX_FILENAME, OPENVINO_FILENAME, PYTHON_FILENAME, PYTORCH_FILENAME, SAVEDMODEL_FILENAME, TREE_FILES,
+    ONNX_FILENAME, OPENVINO_FILENAME, PYTHON_FILENAME, PYTORCH_FILENAME, SAVEDMODEL_FILENAME, TREE_FILES, pickle_advice,
 };
 use crate::spec::VersionPolicy;
 use crate::tensorflow::SAVED_MODEL_FILE;
@@ -318,7 +318,9 @@ impl ModelDirectory {
         let is_model = |have: &&String| *have == file || have.ends_with(".onnx") || *have == PYTHON_FILENAME;
         let model = self.beside.iter().find(is_model);
         let directory = self.beside.iter().find_map(|have| have.strip_suffix('/'));
+        let pickle = self.beside.iter().find_map(|have| pickle_advice(have));
         let hint = match (model, directory) {
+            (None, _) if let Some(advice) = pickle => format!("; {advice}"),
             (Some(model), _) => format!(": move {name}/{model} there"),
             (None, Some(directory)) => {
                 format!("; '{directory}' is not one: its name must be a number without leading zeros")
@@ -550,6 +552,8 @@ mod tests {
         };
         check("m/ [ ]", "model.onnx", "m/1/model.onnx");
         check("m/ [ config.pbtxt .git/ ]", "", "the directory m/1, which may be empty");
+        let advice = pickle_advice("model.pkl").unwrap();
+        check("m/ [ model.pkl ]", "model.onnx", &format!("m/1/model.onnx; {advice}"));
         check("m/ [ a.txt model.onnx labels/ ]", "model.onnx", "m/1/model.onnx: move m/model.onnx there");
         check("m/ [ resnet.onnx ]", "model.onnx", "m/1/model.onnx: move m/resnet.onnx there");
         check("m/ [ model.py ]", "model.py", "m/1/model.py: move m/model.py there");

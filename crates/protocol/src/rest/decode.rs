@@ -221,7 +221,8 @@ fn decode_input<'d>(
     let (json, size, region) = (input.given("data"), parameter("binary_data_size"), parameter("shared_memory_region"));
     check_sources(input, json.is_some(), size.is_some(), region.is_some())?;
     let name = string(member(input, "name")?, "name")?;
-    let datatype = Datatype::from_name(string(member(input, "datatype")?, "datatype")?);
+    let stated = string(member(input, "datatype")?, "datatype")?;
+    let datatype = Datatype::from_name(stated);
     let shape = decode_shape(name, input)?;
     let contents = match (json, size) {
         (Some(_), _)
@@ -229,7 +230,10 @@ fn decode_input<'d>(
         {
             return Err(error);
         }
-        (Some(json), _) => data::decode(name, datatype, &shape, json, memory)?,
+        (Some(json), _) => {
+            let decoded = data::decode(name, datatype, &shape, json, memory);
+            decoded.map_err(|error| if datatype.is_some() { error } else { with_meant_datatype(&error, stated) })?
+        }
         (None, Some(size)) => take_binary(spec, name, unsigned(size, "binary_data_size")?, binary)?,
         (None, None) => {
             let slice = decode_slice(input, regions)?;
@@ -445,6 +449,17 @@ pub(super) fn check_output_formats(spec: &ModelSpec, plans: &[OutputPlan]) -> Re
 }
 
 /// Refuses half floats as JSON, as Triton does.
+/// Returns the refusal of an unknown datatype, with the one that its name means elsewhere.
+fn with_meant_datatype(error: &Error, stated: &str) -> Error {
+    match Datatype::meant_by(stated) {
+        None => error.clone(),
+        Some(meant) => {
+            let meant = meant.name();
+            Error::new(error.code(), format!("{error}: '{stated}' is no datatype, did you mean {meant}?"))
+        }
+    }
+}
+
 pub(super) fn check_json_output(datatype: Datatype) -> Result<(), Error> {
     match datatype {
         Datatype::Fp16 | Datatype::Bf16 => Err(Error::invalid(format!(

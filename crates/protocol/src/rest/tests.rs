@@ -215,6 +215,12 @@ fn mistakes_in_an_input_have_tritons_words() {
         "Unable to parse 'data': attempt to access JSON non-array as array",
     );
     check(r#""name":"IN","datatype":"INT99","shape":[1,4],"data":[1,2,3,4]"#, "invalid datatype for input IN");
+    for (stated, meant) in [("int32", "INT32"), ("float32", "FP32"), ("int64", "INT64"), ("string", "BYTES")] {
+        check(
+            &format!(r#""name":"IN","datatype":"{stated}","shape":[1,4],"data":[1,2,3,4]"#),
+            &format!("invalid datatype for input IN: '{stated}' is no datatype, did you mean {meant}?"),
+        );
+    }
     check(
         r#""name":"IN","datatype":"BF16","shape":[1,4],"data":[1,2,3,4]"#,
         "receiving BF16 data via JSON is not supported. Please use the binary data format for input IN",

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use prost_reflect::{DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
 
-use crate::parse::text::{TextRefusal, shown};
+use crate::parse::text::{TextRefusal, expected_names, shown};
 use base::limits::CONFIG_DEPTH_MAX;
 use wire::placed::{Placed, PlacedMember, PlacedValue};
 
@@ -184,8 +184,8 @@ fn enumeration(descriptor: &EnumDescriptor, field: &FieldDescriptor, value: &Pla
         (None, PlacedValue::String(text) | PlacedValue::Number(text)) => format!("unknown value \"{}\"", shown(text)),
         (None, _) => "unknown value".to_owned(),
     };
-    let names: Vec<_> = descriptor.values().map(|value| value.name().to_owned()).collect();
-    refuse(value.offset, format!("{text} for \"{}\", expected one of {}", field.name(), names.join(", ")))
+    let given = if let PlacedValue::String(text) = &value.value { text } else { "" };
+    refuse(value.offset, format!("{text} for \"{}\", {}", field.name(), expected_names(descriptor, given)))
 }
 
 /// An integer as a number or a string: programs whose JSON numbers are doubles must write large integers as strings.

@@ -71,6 +71,17 @@ fn errors_are_one_line_with_the_position_in_the_users_text() {
         "instance_group { kind: KIND_TPU }",
         &format!("1:24: unknown value \"KIND_TPU\" for \"kind\", {enumeration}"),
     );
+    let datatype = |name: &str, near: &str| {
+        let text = format!("input {{ data_type: {name} }}");
+        let got = ConfigText::decode(Notation::Text, text.as_bytes()).unwrap_err().to_string();
+        let want = format!("unknown value \"{name}\" for \"data_type\", {near}expected one of TYPE_INVALID, ");
+        assert!(got.contains(&want), "{got}");
+    };
+    datatype("float32", "did you mean TYPE_FP32? ");
+    datatype("INT64", "did you mean TYPE_INT64? ");
+    datatype("string", "did you mean TYPE_STRING? ");
+    datatype("TYPE_BYTES", "did you mean TYPE_STRING? ");
+    datatype("complex64", "");
     check("instance_group { kind: 9 }", &format!("1:24: unknown value \"9\" for \"kind\", {enumeration}"));
     check("max_batch_size: 2147483648", "1:17: integer out of range (2147483648)");
     check("max_batch_size: -2147483649", "1:17: integer out of range (-2147483649)");
