@@ -1,7 +1,10 @@
 //! The report of `deuteron doctor` on this machine: engines and the places searched for them,
-//! Python, kernel, cores, memory, files, GPUs. Plain text for a person, and for an issue. Nothing
-//! is served; the only programs that are run are the libraries of engines and the Python
+//! Python, kernel, cores, memory, files, GPUs; and what a server with these flags would serve: its
+//! addresses, files and models. Plain text for a person, and for an issue. Nothing is served and no
+//! model is loaded; the only programs that are run are the libraries of engines and the Python
 //! interpreter, as a server with these flags would.
+
+mod serving;
 
 use std::env;
 use std::ffi::OsString;
@@ -30,6 +33,8 @@ use crate::runtime::executor::{IoPath, Runtime};
 use crate::runtime::ring::spin::Spin;
 use crate::settings::{Engine, GpuUse, Io, PytorchRunner, Settings};
 
+pub use serving::AddressFinding;
+
 /// The findings.
 #[derive(Debug, Default)]
 pub struct Diagnosis {
@@ -37,11 +42,13 @@ pub struct Diagnosis {
     pub text: String,
     /// The reasons that a server with these flags cannot run.
     pub faults: Vec<String>,
+    /// The reason that no Python model can run; `None` if an interpreter was found.
+    no_python: Option<String>,
 }
 
 impl Diagnosis {
-    /// Examines this machine, for a server with these settings.
-    pub fn new(settings: &Settings) -> Self {
+    /// Examines this machine, for a server with these settings, whose addresses were tried already.
+    pub fn new(settings: &Settings, addresses: &[AddressFinding]) -> Self {
         let mut diagnosis = Self::default();
         let (version, machine) = (env!("CARGO_PKG_VERSION"), env::consts::ARCH);
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -52,13 +59,26 @@ impl Diagnosis {
         diagnosis.pytorch(settings, &LibrarySearch::of_process(&TORCH), &pytorch_shim::process_variable);
         diagnosis.sockets(settings.io);
         diagnosis.limits(settings);
+        diagnosis.addresses(addresses);
+        diagnosis.files(settings);
+        diagnosis.models(settings);
         diagnosis.gpus(settings);
-        let verdict = match diagnosis.faults.as_slice() {
-            [] => "A server with these flags can run.".to_owned(),
-            faults => format!("A server with these flags cannot run: {}.", faults.join("; ")),
-        };
-        diagnosis.line(&format!("\n{verdict}"));
+        diagnosis.verdict(settings);
         diagnosis
+    }
+
+    fn verdict(&mut self, settings: &Settings) {
+        let verdict = match self.faults.as_slice() {
+            [] if settings.repositories.is_empty() => {
+                "A server with these flags can run. With a path, as in `deuteron doctor DIRECTORY`, its models are checked \
+                 too."
+                    .to_owned()
+            }
+            [] => "A server with these flags can run.".to_owned(),
+            [fault] => format!("A server with these flags cannot run: {fault}."),
+            faults => format!("A server with these flags cannot run:\n  {}", faults.join("\n  ")),
+        };
+        self.line(&format!("\n{verdict}"));
     }
 
     /// Lists the places of the search, their contents, and the library that is used: the first
@@ -180,7 +200,10 @@ impl Diagnosis {
             archives: &archives,
         };
         let text = match search.find() {
-            Err(why) => format!("  cannot run: {why}"),
+            Err(why) => {
+                self.no_python = Some(why.to_string());
+                format!("  cannot run: {why}")
+            }
             Ok(found) => format!("  {} ({}): {}", found.path.display(), found.source, ask_python(&found.path)),
         };
         self.line(&text);
@@ -267,7 +290,7 @@ impl Diagnosis {
         self.line(&format!("  CPU limit of the control group: {quota}"));
         self.threads(quota_cores.unwrap_or(available.len()).min(available.len()));
         let memory = MemoryLimit::new(settings);
-        self.line(&format!("  memory: {} ({memory})", size_text(memory.size as u64)));
+        self.line(&format!("  memory: {}", memory.text()));
         let files = getrlimit(Resource::Nofile);
         let bound = |bound: Option<u64>| bound.map_or_else(|| "any number".to_owned(), |bound| bound.to_string());
         let (soft, hard) = (bound(files.current), bound(files.maximum));

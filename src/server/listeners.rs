@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::control::doctor::AddressFinding;
 use crate::control::thread::hand_over::{PassedSocket, Predecessor};
 use crate::error::Error;
 use crate::limits::BIND_RETRY_MAX;
@@ -84,8 +85,7 @@ impl Listeners {
         }
         for endpoint in EndpointKind::ALL {
             if let (false, Some((address, port))) = (claims.contains_key(&endpoint), address_of(settings, endpoint)) {
-                let address = SocketAddr::new(address, port);
-                claims.insert(endpoint, patiently(address, || AddressClaim::new(address))?);
+                claims.insert(endpoint, claim_address(SocketAddr::new(address, port))?);
             }
         }
         Ok(Self { claims, admin, copies: Vec::new(), predecessor })
@@ -174,6 +174,11 @@ impl Listeners {
         format!("{{\"pid\":{process}{}}}\n", addresses.collect::<String>())
     }
 
+    /// Returns the addresses of the server.
+    pub fn addresses(&self) -> Vec<(EndpointKind, SocketAddr)> {
+        self.claims.iter().map(|(endpoint, claim)| (*endpoint, claim.address())).collect()
+    }
+
     /// Logs the addresses of the server.
     pub fn log(&self) {
         for (endpoint, service) in [
@@ -189,6 +194,36 @@ impl Listeners {
         }
         self.admin.log();
     }
+}
+
+/// Claims each address of the flags, as a server does, and gives it up: for `deuteron doctor`.
+pub fn examine(settings: &Settings) -> Vec<AddressFinding> {
+    let mut found = Vec::new();
+    for endpoint in EndpointKind::ALL {
+        let (service, flags) = match endpoint {
+            EndpointKind::Http => ("HTTP", "--http-port, --http-address"),
+            EndpointKind::Grpc => ("gRPC", "--grpc-port, --grpc-address"),
+            EndpointKind::Metrics => ("metrics", "--metrics-port, --metrics-address"),
+            EndpointKind::SageMaker => ("SageMaker", "--sagemaker-port, --sagemaker-address"),
+            EndpointKind::VertexAi => ("Vertex AI", "--vertex-ai-port, --vertex-ai-address"),
+            EndpointKind::Admin => ("admin", "--admin-socket"),
+        };
+        let mut add = |address: String, outcome| found.push(AddressFinding { service, flags, address, outcome });
+        if let Some((address, port)) = address_of(settings, endpoint) {
+            let address = SocketAddr::new(address, port);
+            add(address.to_string(), claim_address(address).map(drop));
+        }
+        if let (EndpointKind::Admin, Some(path)) = (endpoint, settings.admin_socket.as_deref()) {
+            let outcome = AdminSocket::check(Some(path), &BTreeMap::new()).map(drop);
+            add(path.display().to_string(), outcome);
+        }
+    }
+    found
+}
+
+/// Claims an address for this process.
+fn claim_address(address: SocketAddr) -> Result<AddressClaim, Error> {
+    patiently(address, || AddressClaim::new(address))
 }
 
 fn address_of(settings: &Settings, endpoint: EndpointKind) -> Option<(IpAddr, u16)> {

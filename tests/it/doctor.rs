@@ -37,8 +37,9 @@ fn the_doctor_tells_what_was_found_where_and_fails_where_no_server_could_run() {
     fs::write(&library, "this is no library").unwrap();
     // No variables of this machine, so that the outcome is the same on all.
     let bare = [("PATH", Path::new("")), ("HOME", folder.path()), ("VIRTUAL_ENV", &environment)];
-    let (code, text) = deuteron(&["doctor"], &bare);
+    let (code, text) = deuteron(&[&["doctor"], PORTS].concat(), &bare);
     assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("can run. With a path, as in `deuteron doctor DIRECTORY`, its models"), "{text}");
     let broken = format!("    VIRTUAL_ENV: {}: not used: it cannot be loaded", library.display());
     let version = concat!("deuteron ", env!("CARGO_PKG_VERSION"), " on Linux ");
     for line in [version, &broken, "    ORT_DYLIB_PATH: not set", "    pip install --user ("] {
@@ -47,10 +48,88 @@ fn the_doctor_tells_what_was_found_where_and_fails_where_no_server_could_run() {
     for part in ["  io_uring: ", "  cores: ", "  memory: ", "  open files: ", "\nGPUs\n", "no python3 in PATH"] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
-    let (code, text) = deuteron(&["doctor", "--backend-config=onnxruntime,library=/nowhere"], &bare);
+    let (code, text) = deuteron(&[&["doctor", "--backend-config=onnxruntime,library=/nowhere"], PORTS].concat(), &bare);
     assert!(code == Some(1) && text.contains("A server with these flags cannot run: no library of"), "{text}");
-    let (code, text) = deuteron(&["doctor", "--worker-cores=1023"], &bare);
+    let (code, text) = deuteron(&[&["doctor", "--worker-cores=1023"], PORTS].concat(), &bare);
     assert!(code == Some(1) && text.contains("cannot run: --worker-cores"), "{text}");
+}
+
+/// Ports that the system chooses.
+const PORTS: &[&str] = &["--http-port=0", "--grpc-port=0", "--metrics-port=0"];
+
+#[test]
+fn the_doctor_checks_addresses_and_files_as_a_server_does() {
+    let folder = Folder::new("doctor-files");
+    repository::add(folder.path(), "m", "", Some(&twice()));
+    let path = folder.path().to_str().unwrap();
+    let bare = [("PATH", Path::new("")), ("HOME", folder.path())];
+    let check = |flags: &[&str], want: &str| {
+        let (code, text) = deuteron(&[&["doctor"], PORTS, flags].concat(), &bare);
+        assert!(code == Some(1) && text.contains(want), "{want:?} is not in\n{text}");
+        // A server with these flags does not start either.
+        let (code, text) = deuteron(&[&["serve"], PORTS, flags].concat(), &bare);
+        assert_eq!(code, Some(1), "{text}");
+    };
+    check(&["/nowhere"], "cannot run: --model-repository: cannot open the model repository '/nowhere': ");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = format!("--http-port={}", taken.local_addr().unwrap().port());
+    let want = format!("--http-port, --http-address: Socket '{}' already in use; end ", taken.local_addr().unwrap());
+    check(&[path, &port, "--http-address=127.0.0.1"], &want);
+    let socket = folder.path().join("admin");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let admin = format!("--admin-socket={}", socket.display());
+    check(&[path, &admin], "is in use: another server listens there; end ");
+    let tls = ["--http-use-ssl=true", "--http-server-cert=/nowhere/c", "--http-server-key=/nowhere/k"];
+    check(&[&[path], &tls[..]].concat(), "--http-server-cert '/nowhere/c' cannot be read: ");
+    check(&[path, "--api-keys-file=/nowhere/keys"], "--api-keys-file '/nowhere/keys' cannot be read: ");
+    let (code, text) = deuteron(&[&["doctor", path], PORTS].concat(), &bare);
+    assert!(code == Some(0) && text.ends_with("\nA server with these flags can run.\n"), "{text}");
+    for line in ["  HTTP: 0.0.0.0:0, free\n", "  m: the embedded engine (rten ", ", version 1\n"] {
+        assert!(text.contains(line), "{line:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn the_doctor_names_the_models_that_cannot_be_served_without_loading_any() {
+    let folder = Folder::new("doctor-models");
+    let add = |name: &str, config: &str, model: Option<&[u8]>| repository::add(folder.path(), name, config, model);
+    let onnx = twice();
+    add("good", "", Some(&onnx));
+    add("gpu_only", "backend: 'onnxruntime' instance_group { kind: KIND_GPU }", Some(&onnx));
+    add("no_file", "platform: 'onnxruntime_onnx'", None);
+    add("wrong", "max_batch_size: 4 input { name: 'other' data_type: float32 dims: 1 }", Some(&onnx));
+    let ensemble = |step: &str| {
+        format!(
+            "platform: 'ensemble' max_batch_size: 4 input {{ name: 'x' data_type: TYPE_FP32 dims: 4 }}
+            output {{ name: 'y' data_type: TYPE_FP32 dims: 4 }} ensemble_scheduling {{ step {{ model_name: '{step}'
+            model_version: -1 input_map {{ key: 'x' value: 'x' }} output_map {{ key: 'y' value: 'y' }} }} }}"
+        )
+    };
+    add("of_good", &ensemble("good"), None);
+    add("of_none", &ensemble("none"), None);
+    add("scripted", "backend: 'python' input { name: 'x' data_type: TYPE_FP32 dims: 1 }", None);
+    fs::write(folder.path().join("scripted/1/model.py"), "raise ValueError('it runs')").unwrap();
+    let path = folder.path().to_str().unwrap();
+    let bare = [("PATH", Path::new("")), ("HOME", folder.path()), ("CUDA_VISIBLE_DEVICES", Path::new(""))];
+    let (code, text) = deuteron(&[&["doctor", path], PORTS].concat(), &bare);
+    assert_eq!(code, Some(1), "{text}");
+    for (name, want) in [
+        ("good", "the embedded engine (rten "),
+        ("gpu_only", "cannot be served: "),
+        ("no_file", "cannot be served: cannot read 'no_file/1/model.onnx'"),
+        ("of_good", "an ensemble of good, version 1"),
+        ("of_none", "cannot be served: ensemble of_none contains models that are not available or ambiguous: none"),
+        ("scripted", "cannot be served: "),
+        ("wrong", "did you mean TYPE_FP32?"),
+    ] {
+        let line = text.lines().find(|line| line.starts_with(&format!("  {name}: "))).unwrap_or_default();
+        assert!(line.contains(want), "{name}: {want:?} is not in {line:?}\n{text}");
+    }
+    assert!(text.contains("model 'gpu_only' cannot be served: ") && !text.contains("it runs"), "{text}");
+    let (code, text) = deuteron(&[&["doctor", path, "--exit-on-error=false"], PORTS].concat(), &bare);
+    assert!(code == Some(0) && text.contains("  gpu_only: cannot be served: "), "{text}");
+    let (code, text) = deuteron(&[&["doctor", path, "--gpu=off", "--exit-on-error=false"], PORTS].concat(), &bare);
+    assert!(code == Some(0) && text.contains("  gpu_only: the embedded engine"), "{text}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::model::config::{CompletionRules, ConfigDraft, PreferredInstances, nam
 use crate::model::labels::Labels;
 use crate::model::name::qualified;
 use crate::model::onnx::OnnxSignature;
-use crate::model::platform::TENSORFLOW_BACKEND;
+use crate::model::platform::{TENSORFLOW_BACKEND, pickle_advice};
 use crate::model::repository::ModelDirectory;
 use crate::model::signature::ModelSignature;
 use crate::model::tensorflow::{GRAPH_TAG, SAVED_MODEL_FILE, SIGNATURE_DEF, SavedModel};
@@ -225,15 +225,8 @@ impl ConfigCompletion<'_> {
         if let Some(library) = draft.library() {
             return self.complete_by_library(source, directory, version, draft, library).map(Some);
         }
-        let python = draft.python()?.filter(|python| self.settings.auto_complete && !python.is_own());
-        let Some(python) = python else { return Ok(None) };
         let folder = directory.version_path(version);
-        let text = self.read_python_file(source, &folder, draft.backend(), &python)?;
-        let is_long = text.len() as u64 > PYTHON_FILE_SIZE_MAX;
-        // One more process would start, import the model and end; few models have the function.
-        if !is_long && !may_complete(&text) {
-            return Ok(None);
-        }
+        let Some(python) = self.python_to_ask(source, &folder, draft)? else { return Ok(None) };
         let model = PythonDraft {
             name: draft.name(),
             version,
@@ -253,6 +246,34 @@ impl ConfigCompletion<'_> {
             )));
         }
         draft.clone().with_completion(returned.as_bytes()).map(Some)
+    }
+
+    /// Returns true if the configuration is complete only after code of the model or a library of its framework has
+    /// run.
+    ///
+    /// # Errors
+    /// When the file of a Python model cannot be read.
+    pub fn needs_code(&self, source: &ModelSource, folder: &str, draft: &ConfigDraft) -> Result<bool, Error> {
+        let rules = completion_rules(self.settings, draft.backend());
+        let is_framework = draft.framework_filename_to_complete().is_some_and(|_| rules.is_on);
+        let needs_library = is_framework && draft.backend() != TENSORFLOW_BACKEND;
+        Ok(draft.library().is_some() || needs_library || self.python_to_ask(source, folder, draft)?.is_some())
+    }
+
+    /// Returns the Python model whose code completes the configuration; `None` if there is no such code or it must not
+    /// be asked.
+    fn python_to_ask(
+        &self,
+        source: &ModelSource,
+        folder: &str,
+        draft: &ConfigDraft,
+    ) -> Result<Option<PythonModel>, Error> {
+        let python = draft.python()?.filter(|python| self.settings.auto_complete && !python.is_own());
+        let Some(python) = python else { return Ok(None) };
+        let text = self.read_python_file(source, folder, draft.backend(), &python)?;
+        let is_long = text.len() as u64 > PYTHON_FILE_SIZE_MAX;
+        // One more process would start, import the model and end; few models have the function.
+        Ok((is_long || may_complete(&text)).then_some(python))
     }
 
     /// Returns the draft as the model's backend completes it, which initializes the model.
@@ -347,7 +368,9 @@ fn with_files(error: &Error, file: &str, directory: &ModelDirectory) -> Error {
         return error.clone();
     }
     let names: Vec<_> = files.iter().take(5).map(|name| format!("'{name}'")).collect();
+    let pickle = files.iter().find_map(|name| pickle_advice(name));
     let found = match names.as_slice() {
+        _ if let Some(advice) = pickle => advice,
         [] => "its directory is empty".to_owned(),
         names => format!("its directory has {}: rename the file, or set 'default_model_filename'", names.join(", ")),
     };

@@ -46,7 +46,8 @@ pub fn log_loaded(spec: &ModelSpec, version: u64, with: &str, took: Duration, ch
         InstanceSite::Inline => "inline",
         InstanceSite::Worker => "on workers",
     };
+    let took = log::duration_text(took);
     let why = if choice.why.is_empty() { String::new() } else { format!(" ({})", choice.why) };
-    log::info(&format!("loaded '{}' version {version} with {with} in {took:?}, runs {place}{why}", spec.name));
+    log::info(&format!("loaded '{}' version {version} with {with} in {took}, runs {place}{why}", spec.name));
     choice.warnings.iter().for_each(|text| log::warning(text));
 }

@@ -1,6 +1,7 @@
 //! Loads models: configuration, labels, engine, placement. [`ModelLoader::load_version`] is the only path from a
 //! model's directory to a loaded version, at start and at run time. Runs on load threads; knows nothing of shards.
 
+pub mod examination;
 mod risks;
 mod trial_runs;
 

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Code, Error};
 use crate::limits::{PYTHON_MEMORY_PART, RUN_MEMORY_PART};
+use crate::log;
 use crate::settings::Settings;
 
 /// Returns free whole pages to the system (`malloc_trim`). Does nothing without glibc.
@@ -78,6 +79,18 @@ impl MemoryLimit {
         let first = limits("sys/fs/cgroup/memory", ":memory:/", "memory.limit_in_bytes");
         let all = second.into_iter().chain(first).chain([machine]);
         all.min_by_key(|limit| limit.size).unwrap_or(Self { size: UNKNOWN_SIZE, source: LimitSource::Machine })
+    }
+}
+
+impl MemoryLimit {
+    /// Returns the limit for a person: `25.3 GB, all that the machine has`.
+    pub fn text(&self) -> String {
+        let source = match &self.source {
+            LimitSource::Flag => "by --memory-limit".to_owned(),
+            LimitSource::Group(folder) => format!("of the control group {}", folder.display()),
+            LimitSource::Machine => "all that the machine has".to_owned(),
+        };
+        format!("{}, {source}", log::size_text(self.size as u64))
     }
 }
 
@@ -261,6 +274,7 @@ mod tests {
         let limited = Settings { memory_limit: Some(4_096), ..Settings::default() };
         assert_eq!((run_max(&limited), python_region_max(&limited)), (2_048, 1_024));
         assert_eq!(MemoryLimit::new(&limited).to_string(), "4096 bytes, by --memory-limit");
+        assert_eq!(MemoryLimit::new(&limited).text(), "4.1 kB, by --memory-limit");
     }
 
     #[test]

@@ -134,8 +134,8 @@ impl WorkerGroup {
         if count > 0 {
             let ServedModel { spec, version, .. } = &*self.served;
             let instances = if count == 1 { "the instance".to_owned() } else { format!("{count} instances") };
-            let cores = &self.cores;
-            log::info(&format!("made {instances} of '{}' version {version} in {took:?}, on cores {cores}", spec.name));
+            let (cores, took) = (&self.cores, log::duration_text(took));
+            log::info(&format!("made {instances} of '{}' version {version} in {took}, on cores {cores}", spec.name));
         }
         Ok(took)
     }

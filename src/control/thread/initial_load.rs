@@ -1,6 +1,8 @@
 //! Loads the models at start: all in the repositories, or those that flags name. Several load at a time, and the log
 //! says what is still loading. Ensembles are loaded last, each after its composing models.
 
+mod examination;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -27,12 +29,15 @@ use crate::runtime::clock;
 use crate::settings::{Compat, ControlMode, Settings};
 use crate::time::Instant;
 
+pub use examination::{ModelFinding, examine};
+
 /// The interval at which the log lists the models that still load.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which a terminal shows it.
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The result of the loads at start.
+#[derive(Default)]
 pub struct InitialLoad {
     /// The loaded versions, by name, the highest version of each first.
     pub loaded: Vec<LoadedVersion>,
@@ -81,7 +86,7 @@ pub fn load(
     limiter: Option<&Arc<RateLimiter>>,
     watch: StartWatch<'_>,
 ) -> Result<InitialLoad, Error> {
-    let mut initial = InitialLoad { loaded: Vec::new(), models: ModelRecords::new(), errors: BTreeMap::new() };
+    let mut initial = InitialLoad::default();
     let tasks = initial.find_tasks(settings, repositories)?;
     if tasks.is_empty() && initial.models.is_empty() {
         check_may_be_empty(settings)?;

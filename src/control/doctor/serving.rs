@@ -1,0 +1,127 @@
+//! The part of `deuteron doctor` on one server: its addresses, its files and its models, checked by the code with which
+//! a server checks them. Nothing listens and no model is loaded.
+
+use std::sync::Arc;
+
+use crate::control::doctor::Diagnosis;
+use crate::control::engines::model_services::ModelServices;
+use crate::control::loading::model_loader::ModelLoader;
+use crate::control::loading::model_loader::examination::ExaminedModel;
+use crate::control::outside::api_keys::ApiKeys;
+use crate::control::outside::certificates::Certificates;
+use crate::control::repository::repositories::Repositories;
+use crate::control::thread::initial_load;
+use crate::error::Error;
+use crate::settings::Settings;
+
+/// An address of the server, and the reason that it cannot listen there.
+#[derive(Debug)]
+pub struct AddressFinding {
+    /// The service, for a person.
+    pub service: &'static str,
+    /// The flags that set the address.
+    pub flags: &'static str,
+    /// The address, or the path of a Unix socket.
+    pub address: String,
+    /// The outcome of the claim.
+    pub outcome: Result<(), Error>,
+}
+
+impl Diagnosis {
+    pub(super) fn addresses(&mut self, addresses: &[AddressFinding]) {
+        self.head("Addresses");
+        for AddressFinding { service, flags, address, outcome } in addresses {
+            match outcome {
+                Ok(()) => self.line(&format!("  {service}: {address}, free")),
+                Err(error) => {
+                    self.line(&format!("  {service}: {address}, cannot be used: {error}"));
+                    self.faults.push(format!(
+                        "{flags}: {error}; end the program that listens there, or give an address of this machine that is \
+                         free"
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Reads the files of TLS and of API keys.
+    pub(super) fn files(&mut self, settings: &Settings) {
+        if let Err(why) = settings.foreign.vertex_ai.check() {
+            self.faults.push(why.to_owned());
+        }
+        let has_tls = settings.tls.is_any_on();
+        if !has_tls && settings.api_keys_file.is_none() {
+            return;
+        }
+        self.head("Files of access");
+        let certificates = has_tls.then(|| Certificates::load(&settings.tls).map(drop));
+        let keys = settings.api_keys_file.as_deref().map(|path| ApiKeys::load(path).map(drop));
+        for (kind, outcome) in [("certificates and keys of TLS", certificates), ("API keys", keys)] {
+            match outcome {
+                None => {}
+                Some(Ok(())) => self.line(&format!("  {kind}: read")),
+                Some(Err(error)) => {
+                    self.line(&format!("  {kind}: {error}"));
+                    self.faults
+                        .push(format!("{error}; name a file that this user can read and that is what the flag says"));
+                }
+            }
+        }
+    }
+
+    /// Checks the models that a server would load at start.
+    pub(super) fn models(&mut self, settings: &Settings) {
+        if settings.repositories.is_empty() {
+            return;
+        }
+        self.head("Models");
+        let found = self.examine(settings);
+        let found = match found {
+            Ok(found) => found,
+            Err(why) => {
+                self.line(&format!("  {why}"));
+                self.faults.push(why);
+                return;
+            }
+        };
+        if found.is_empty() {
+            self.line("  none is loaded at start");
+        }
+        for (name, outcome) in found {
+            let outcome = outcome.map_err(|error| error.text().to_owned()).and_then(|found| self.check_python(found));
+            match outcome {
+                Ok(ExaminedModel { versions, engine, .. }) => {
+                    let numbers: Vec<_> = versions.iter().map(|(version, _)| format!(", version {version}")).collect();
+                    let unknown = if numbers.is_empty() { ", completed by its own code when it is loaded" } else { "" };
+                    self.line(&format!("  {name}: {engine}{}{unknown}", numbers.concat()));
+                }
+                Err(why) => {
+                    self.line(&format!("  {name}: cannot be served: {why}"));
+                    if settings.exit_on_error {
+                        self.faults.push(format!(
+                            "model '{name}' cannot be served: {why} (--exit-on-error=false starts the server without it)"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+
+    fn examine(&self, settings: &Settings) -> Result<Vec<initial_load::ModelFinding>, String> {
+        let settings = Arc::new(settings.clone());
+        let repositories = Repositories::open(&settings).map_err(|error| {
+            format!("--model-repository: {error}; name a directory of models, or a model, that this user can read")
+        })?;
+        let loader = ModelLoader::new(&settings, ModelServices::new()).map_err(|error| error.text().to_owned())?;
+        initial_load::examine(&settings, &loader, &repositories).map_err(|error| error.text().to_owned())
+    }
+
+    /// Refuses a Python model without an interpreter.
+    fn check_python(&self, found: ExaminedModel) -> Result<ExaminedModel, String> {
+        let brings_none = found.python.as_ref().is_some_and(|python| python.environment.is_none());
+        match &self.no_python {
+            Some(why) if brings_none => Err(why.clone()),
+            _ => Ok(found),
+        }
+    }
+}
