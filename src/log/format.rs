@@ -179,6 +179,27 @@ fn push_quoted(text: &str, out: &mut String) {
     out.push('"');
 }
 
+/// Formats a duration for a person: `547 ms`, `12.3 s`, and `12 us` for less than a millisecond.
+pub fn duration_text(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    match seconds {
+        ..0.001 => format!("{:.0} us", seconds * 1e6),
+        ..10.0 => format!("{:.0} ms", seconds * 1e3),
+        _ => format!("{seconds:.1} s"),
+    }
+}
+
+/// Formats a size for a person, in units of a thousand: `25.3 GB`.
+pub fn size_text(bytes: u64) -> String {
+    let size = bytes as f64;
+    match size {
+        ..1e3 => format!("{bytes} B"),
+        ..1e6 => format!("{:.1} kB", size / 1e3),
+        ..1e9 => format!("{:.1} MB", size / 1e6),
+        _ => format!("{:.1} GB", size / 1e9),
+    }
+}
+
 /// Formats a number with a comma before every three digits.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -220,6 +241,14 @@ mod tests {
         let mut out = String::new();
         push_text(format, head(severity), text, &mut out);
         out
+    }
+
+    #[test]
+    fn durations_and_sizes_are_for_people() {
+        let durations = [12, 547_123, 9_999_000, 12_345_678].map(|micros| duration_text(Duration::from_micros(micros)));
+        assert_eq!(durations, ["12 us", "547 ms", "9999 ms", "12.3 s"]);
+        let sizes = [999, 1_500, 2_000_000, 25_298_534_400].map(size_text);
+        assert_eq!(sizes, ["999 B", "1.5 kB", "2.0 MB", "25.3 GB"]);
     }
 
     #[test]

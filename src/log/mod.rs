@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-pub use crate::log::format::{AccessLine, Severity};
+pub use crate::log::format::{AccessLine, Severity, duration_text, size_text};
 pub use crate::log::queue::PlainTarget;
 pub use crate::log::terminal::LogTerminal;
 pub use crate::settings::{LogFormat, LogSettings};

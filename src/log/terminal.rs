@@ -49,18 +49,40 @@ impl LogTerminal {
 /// The characters of a line if the terminal does not report them.
 const COLUMNS: usize = 80;
 
-/// Returns lines of the log with colours around errors and warnings. Lines of JSON stay as they
-/// are.
+/// Returns lines of the log with colours around errors and warnings, and with the line breaks of their texts, such as of
+/// a traceback of Python. Lines of JSON stay as they are.
 pub fn coloured(lines: &str) -> String {
     let mut text = String::with_capacity(lines.len());
     for line in lines.split_inclusive('\n') {
         let colour = colour(line);
         let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
-        for part in [colour, line, if colour.is_empty() { "" } else { PLAIN }, end] {
+        let lines = if line.starts_with('{') { line.to_owned() } else { unfolded(line) };
+        for part in [colour, &lines, if colour.is_empty() { "" } else { PLAIN }, end] {
             text.push_str(part);
         }
     }
     text
+}
+
+/// Returns a line with the line breaks that its text has, which are quoted in it. Lines behind the first are indented, so
+/// that a text cannot look like another line of the log.
+fn unfolded(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line.chars();
+    while let Some(character) = rest.next() {
+        match (character, rest.as_str().chars().next()) {
+            ('\\', Some('n')) => {
+                rest.next();
+                out.push_str("\n    ");
+            }
+            ('\\', Some(quoted)) => {
+                rest.next();
+                out.extend(['\\', quoted]);
+            }
+            _ => out.push(character),
+        }
+    }
+    out
 }
 
 /// Returns the colour of a line by its letter: the first in tritonserver's default form, behind the
@@ -119,6 +141,10 @@ mod tests {
             assert_eq!(got, [Some('r'), Some('y'), None], "{format:?}");
         }
         assert_eq!(line(LogFormat::Json, Severity::Error), None);
+        let traceback = "E1 \"Traceback:\\n  File \\\"a.py\\\"\\nValueError: C:\\\\new\"\n";
+        let want = "\x1b[31mE1 \"Traceback:\n      File \\\"a.py\\\"\n    ValueError: C:\\\\new\"\x1b[0m\n";
+        assert_eq!(coloured(traceback), want);
+        assert_eq!(coloured("{\"message\":\"a\\nb\"}\n"), "{\"message\":\"a\\nb\"}\n");
         assert_eq!(coloured("E1 x\nI1 y\n"), "\x1b[31mE1 x\x1b[0m\nI1 y\n");
     }
 }

@@ -8,6 +8,7 @@ pub mod key;
 mod listeners;
 pub mod show;
 mod stand_in;
+mod start_summary;
 mod stop_signals;
 
 use std::convert::Infallible;
@@ -177,8 +178,7 @@ fn serve(
     process_memory::trim();
     stand_in.into_iter().for_each(StandIn::end);
     server_context.lifecycle.start();
-    listeners.log();
-    log_ready(&models, &context.settings, &but_failed, loading_ended.since(began), &threads);
+    log_ready((&listeners, &models), &context.settings, &but_failed, loading_ended.since(began), &threads);
     notify::write_ready_file(context.settings.ready_file.as_deref(), &listeners.describe(std::process::id()));
     // Before an older server learns of it, and ends: a supervisor must know this one by then.
     notifier.tell(&format!("READY=1\nSTATUS=Serving{but_failed} {threads}"));
@@ -305,7 +305,7 @@ fn start_watches(
 /// Logs the memory limit of the process, and starts the watch of its use.
 fn watch_memory(settings: &Settings, server_context: &ServerContext, purge: fn()) {
     let limit = MemoryLimit::new(settings);
-    log::info(&format!("memory: the process may have {limit}"));
+    log::info(&format!("memory: the process may have {}", limit.text()));
     memory_watch::start(&limit, &server_context.memory, purge);
 }
 
@@ -576,7 +576,14 @@ fn describe_threads(plan: &ServerPlan, settings: &Settings) -> String {
     format!("{shards}, {} workers on cores {}", placements().count(), cores::text(&workers))
 }
 
-fn log_ready(models: &ModelRecords, settings: &Settings, but_failed: &str, loading: Duration, threads: &str) {
+fn log_ready(
+    (listeners, models): (&Listeners, &ModelRecords),
+    settings: &Settings,
+    but_failed: &str,
+    loading: Duration,
+    threads: &str,
+) {
+    listeners.log();
     if settings.model_cache.size_max.is_some() {
         log::info("models are loaded when they are asked for (--model-cache-bytes-max)");
     } else if models.values().all(|model| model.serving.is_empty()) {
@@ -585,6 +592,11 @@ fn log_ready(models: &ModelRecords, settings: &Settings, but_failed: &str, loadi
     let all = clock::now().since(crate::time::Instant::ZERO).as_millis();
     let loading = loading.as_millis();
     log::info(&format!("ready{but_failed} after {all} ms, of which the models took {loading} ms to load; {threads}"));
+    // A person at a terminal sees the addresses and the models at a glance.
+    if log::terminal().is_some() && settings.log.info && settings.log.format != LogFormat::Json {
+        let text = start_summary::text(&listeners.addresses(), settings.has_console(), models);
+        log::plain(PlainTarget::Error, &text);
+    }
 }
 
 #[cfg(test)]

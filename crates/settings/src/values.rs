@@ -420,6 +420,11 @@ impl Settings {
     pub fn loads_when_asked(&self) -> bool {
         self.control_mode == ControlMode::Explicit || self.model_cache.size_max.is_some()
     }
+
+    /// Returns true if the metrics port serves the console.
+    pub fn has_console(&self) -> bool {
+        self.console != ConsoleAudience::None
+    }
 }
 
 impl Default for Settings {
