@@ -1,11 +1,14 @@
 //! The command line: the commands, and the request that arguments and environment make. Pure,
-//! except for [`init`]'s writes and [`read_file`]: `main` passes both in and acts on the result.
+//! except for [`init`]'s writes, [`read_file`] and the [`pager`]: `main` passes both in and acts on the result.
 //! The server's flags are in [`crate::settings`], those of the load generator in
 //! [`crate::loadgen::flags`].
 
 mod document;
 pub mod init;
+mod meaning;
+pub mod pager;
 mod sbom;
+mod short_help;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -13,7 +16,7 @@ use std::path::{Path, PathBuf};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, ValueHint, value_parser};
 
-use crate::cli::init::NewModel;
+use crate::cli::init::{NewModel, NewModelKind};
 use crate::flags::{self, Variables};
 use crate::loadgen;
 use crate::settings::{self, ConfigForm, ReadFile};
@@ -27,10 +30,12 @@ pub enum Command {
     Complain(Vec<String>),
     /// Print what this machine offers a server with these settings.
     Doctor(Box<settings::Settings>),
+    /// Print a help that may be longer than a screen.
+    Help(String),
     /// Ask a server whether it is ready.
     Health(settings::HealthQuestion),
-    /// Write a Python model to begin with.
-    InitPython(NewModel),
+    /// Write a model to begin with.
+    Init(NewModel),
     /// Make an API key and print it.
     MakeKey(settings::NewKey),
     /// Print this text.
@@ -83,19 +88,36 @@ where
             other => Ok(other),
         };
     }
-    let program = program_command();
+    let mut program = program_command();
     if let Some(word) = words.first().filter(|word| program.find_subcommand(word).is_none()) {
         check_command(word, environment)?;
     }
     let name = std::iter::once(OsString::from(PROGRAM));
-    match program.try_get_matches_from(name.chain(words.iter().cloned())) {
+    match program.try_get_matches_from_mut(name.chain(words.iter().cloned())) {
         Ok(matches) => read(&matches, environment),
-        Err(error) => match error.kind() {
-            ErrorKind::DisplayHelp => Ok(Command::Print(error.to_string())),
-            ErrorKind::DisplayVersion => Ok(Command::Print(VERSION.to_owned())),
-            _ => Err(explain(&error, words.first().is_some_and(|word| word == "bench"))),
-        },
+        Err(error) => {
+            let (command, path) = command_of(&program, &words);
+            match error.kind() {
+                ErrorKind::DisplayHelp if short_help::is_asked_for(&words) => {
+                    Ok(Command::Print(short_help::text(command, &path).unwrap_or_else(|| error.to_string())))
+                }
+                ErrorKind::DisplayHelp => Ok(Command::Help(error.to_string())),
+                ErrorKind::DisplayVersion => Ok(Command::Print(VERSION.to_owned())),
+                _ => Err(explain(&error, command)),
+            }
+        }
     }
+}
+
+/// Returns the command that the first words name, and the names of its path.
+fn command_of<'a>(program: &'a clap::Command, words: &[OsString]) -> (&'a clap::Command, Vec<&'a str>) {
+    let (mut command, mut path) = (program, Vec::new());
+    for word in words {
+        let Some(next) = command.find_subcommand(word) else { break };
+        command = next;
+        path.push(next.get_name());
+    }
+    (command, path)
 }
 
 fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, String> {
@@ -106,7 +128,13 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
             _ => why,
         }),
         Some(("serve", matches)) => server(matches).map(Command::Serve),
-        Some(("bench", matches)) => loadgen::flags::read(matches).map(|settings| Command::Bench(Box::new(settings))),
+        Some(("bench", matches)) => {
+            let local = |protocol| {
+                let is_grpc = protocol == loadgen::target::Protocol::Grpc;
+                settings::local_address(is_grpc, environment.variables, environment.read_file)
+            };
+            loadgen::flags::read(matches, &local).map(|settings| Command::Bench(Box::new(settings)))
+        }
         Some(("config", matches)) => {
             let (name, matches) = matches.subcommand().ok_or("expected `deuteron config show PATH`")?;
             if name == "check" {
@@ -128,8 +156,8 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
             settings::HealthQuestion::read(matches, environment.variables, environment.read_file).map(Command::Health)
         }
         Some(("init", matches)) => {
-            let (_, matches) = matches.subcommand().ok_or("expected `deuteron init python NAME`")?;
-            init::read(matches).map(Command::InitPython)
+            let (kind, matches) = matches.subcommand().ok_or("expected `deuteron init python NAME`")?;
+            init::read(kind, matches).map(Command::Init)
         }
         Some(("key", matches)) => settings::NewKey::read(matches).map(Command::MakeKey),
         Some(("completions", matches)) => Ok(Command::Print(document::completions(matches))),
@@ -139,36 +167,48 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
     }
 }
 
-/// A first word may be a path. If no such path exists and it resembles a command, the command was
-/// meant.
+/// A first word may be a path. If no such path exists and the word has the form of a command, a command was meant.
 fn check_command(word: &OsStr, environment: Environment) -> Result<(), String> {
     let is_word = word.as_encoded_bytes().iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'-');
-    // Words of a letter or two resemble too much.
-    let is_short = word.len() < 3;
-    if !is_word || is_short || word.as_encoded_bytes().starts_with(b"-") || (environment.has_path)(word) {
+    if !is_word || word.as_encoded_bytes().starts_with(b"-") || (environment.has_path)(word) {
         return Ok(());
     }
+    let word = word.to_str().unwrap_or_default();
     // Without positional paths, clap reports the similar command.
     let commands = clap::Command::new(PROGRAM).subcommands(commands());
-    let refused = commands.try_get_matches_from([OsStr::new(PROGRAM), word]).err();
-    match refused.as_ref().and_then(flags::nearest_command) {
-        None => Ok(()),
-        Some(near) => Err(format!(
-            "unknown command '{}', did you mean '{near}'? --help lists the commands; there is no path of that name either",
-            word.display()
-        )),
+    let refused = commands.try_get_matches_from([PROGRAM, word]).err();
+    // `help` is clap's own.
+    if refused.as_ref().is_none_or(|error| error.kind() != ErrorKind::InvalidSubcommand) {
+        return Ok(());
     }
+    let near = match (meaning::of_command(word), refused.as_ref().and_then(flags::nearest_command)) {
+        (Some(meant), _) => format!(", did you mean {meant}?"),
+        // Words of a letter or two resemble too much.
+        (None, _) if word.len() < WORD_LETTERS_MIN => return Ok(()),
+        (None, Some(near)) => format!(", did you mean '{near}'?"),
+        (None, None) => ";".to_owned(),
+    };
+    Err(format!(
+        "unknown command '{word}'{near} --help lists the commands; there is no path of that name either, which \
+         `deuteron serve ./{word}` would serve"
+    ))
 }
 
-fn explain(error: &clap::Error, is_bench: bool) -> String {
-    if is_bench
-        && error.kind() == ErrorKind::UnknownArgument
-        && let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg)
-        && let Some(text) = loadgen::flags::explain_absent(given)
-    {
-        return text;
+/// Letters of a word that counts as a command without being one of the known words.
+const WORD_LETTERS_MIN: usize = 3;
+
+fn explain(error: &clap::Error, command: &clap::Command) -> String {
+    if command.get_name() == "bench" && error.kind() == ErrorKind::UnknownArgument {
+        if let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) {
+            if let Some(text) = loadgen::flags::explain_absent(given) {
+                return text;
+            }
+            if !given.starts_with('-') {
+                return format!("unexpected '{given}': a model is named with -m, as in `deuteron bench -m {given}`");
+            }
+        }
     }
-    flags::explain(error)
+    flags::explain(error, command)
 }
 
 fn program_command() -> clap::Command {
@@ -193,8 +233,9 @@ const AFTER_HELP: &str = "Environment:\n  Each flag of the server is also read f
      unset. Where a flag may be given more than once, ';' separates the values of the variable.";
 
 const EXIT_CODES: &str = "Exit codes:\n  0: success; a server has drained after a signal. 1: failure, with the reason on \
-     standard error; `deuteron health`: the server is not ready; `deuteron bench`: no request succeeded. 128 and the \
-     signal's number: a signal ended a server before its models were loaded, or a second one ended its drain.";
+     standard error; `deuteron health`: the server is not ready; `deuteron bench`: a request failed; `deuteron doctor`: a \
+     server with these flags cannot run. 2: a command, a flag, a variable or the file of --config is not valid. 128 and \
+     the signal's number: a signal ended a server before its models were loaded, or a second one ended its drain.";
 
 /// The next commands to type, for a user who types only the program's name.
 const NEXT_STEPS: &str = "  deuteron serve DIRECTORY     serve a directory of models, or one model.onnx\n  \
@@ -226,18 +267,19 @@ fn commands() -> Vec<clap::Command> {
             .args(settings::arguments())
             .after_help(AFTER_HELP),
         command("config", "Show and check configurations").subcommand_required(true).subcommands([show, check]),
-        command("doctor", "Print what this machine has for the server: engines, Python, kernel, limits, GPUs")
-            .override_usage("deuteron doctor [FLAGS]")
+        command("doctor", "Check this machine, the flags, files and models of a server, without starting one")
+            .override_usage("deuteron doctor [PATH]... [FLAGS]")
             .args(settings::arguments())
             .after_help(AFTER_HELP),
         command("health", "Ask a server whether it is ready: exits with 0 or 1, for the health checks of containers")
             .override_usage("deuteron health [--url=http://HOST:PORT] [--live]")
             .args(settings::health_arguments()),
-        command("init", "Create a model").subcommand_required(true).subcommand(
-            command("python", "Write a Python model to start from: NAME/config.pbtxt and NAME/1/model.py")
-                .override_usage("deuteron init python NAME [--path=DIRECTORY]")
-                .args(init::arguments()),
-        ),
+        command("init", "Create a model").subcommand_required(true).subcommands(NewModelKind::ALL.map(|kind| {
+            let (name, about) = kind.command();
+            command(name, about)
+                .override_usage(format!("deuteron init {name} NAME [--path=DIRECTORY]"))
+                .args(init::arguments())
+        })),
         command("key", "Make an API key and print it, with its entry for --api-keys-file")
             .override_usage("deuteron key NAME [--class=infer|read|metrics|admin]...")
             .args(settings::key_arguments()),

@@ -1,7 +1,7 @@
 //! The `deuteron` program: reads the command line and runs the server, the load generator, `config show`,
 //! `doctor` or `init`.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -67,8 +67,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
         Ok(Command::Doctor(settings)) => server::doctor::run(&settings),
+        Ok(Command::Help(text)) => {
+            let is_shown = std::io::stdout().is_terminal() && cli::pager::show(&text, environment.variables);
+            if is_shown { ExitCode::SUCCESS } else { print(&text) }
+        }
         Ok(Command::Health(question)) => server::health::run(&question),
-        Ok(Command::InitPython(model)) => match model.write() {
+        Ok(Command::Init(model)) => match model.write() {
             Ok(text) => print(&text),
             Err(why) => fail(&why),
         },
@@ -86,9 +90,15 @@ fn main() -> ExitCode {
         }
         Ok(Command::ShowConfig(settings, form)) => server::show::run(&settings, form),
         Ok(Command::TryLoad(settings)) => server::try_load(&settings),
-        Err(why) => fail(&why),
+        Err(why) => {
+            print_error(&why);
+            ExitCode::from(INVALID_COMMAND_LINE)
+        }
     }
 }
+
+/// The exit code for a command line that is not valid, as of other programs.
+const INVALID_COMMAND_LINE: u8 = 2;
 
 fn fail(why: &str) -> ExitCode {
     print_error(why);

@@ -12,7 +12,7 @@ fn read(line: &str) -> Result<Command, String> {
 
 fn printed(line: &str) -> String {
     match read(line) {
-        Ok(Command::Print(text)) => text,
+        Ok(Command::Help(text) | Command::Print(text)) => text,
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -43,20 +43,25 @@ fn models_are_served_with_the_command_and_without() {
 #[test]
 fn a_mistyped_command_is_told_the_nearest() {
     let nowhere = Environment { has_path: &|_| false, ..PLAIN };
-    let check = |word: &str, want: &str| {
+    let check = |word: &str, near: &str| {
         let text = format!(
-            "unknown command '{word}', did you mean '{want}'? --help lists the commands; there is no path of that name either"
+            "unknown command '{word}'{near} --help lists the commands; there is no path of that name either, which \
+             `deuteron serve ./{word}` would serve"
         );
         assert_eq!(parse([word], nowhere), Err(text));
         assert!(matches!(read(word), Ok(Command::Serve(_))), "a path");
     };
-    check("srve", "serve");
-    check("server", "serve");
-    check("bnech", "bench");
-    check("confg", "config");
-    check("completion", "completions");
-    check("hlep", "help");
-    for path in ["m", "models", "serv/e", "./srve", "serve.onnx"] {
+    check("srve", ", did you mean 'serve'?");
+    check("server", ", did you mean 'serve'?");
+    check("bnech", ", did you mean 'bench'?");
+    check("confg", ", did you mean 'config'?");
+    check("completion", ", did you mean 'completions'?");
+    check("hlep", ", did you mean 'help'?");
+    check("infer", ", did you mean `deuteron bench -m NAME`?");
+    check("ls", ", did you mean `deuteron config show PATH`?");
+    check("check", ", did you mean `deuteron doctor PATH` or `deuteron config check FILE`?");
+    check("models", ";");
+    for path in ["m", "serv/e", "./srve", "serve.onnx"] {
         assert!(matches!(parse([path], nowhere), Ok(Command::Serve(_))), "{path} is like no command");
     }
     let want = "unknown command 'shwo': did you mean 'show'? --help lists the commands";
@@ -106,7 +111,7 @@ fn a_file_of_flags_is_checked_without_a_model() {
 #[test]
 fn a_python_model_is_begun_by_its_name() {
     let new = |line: &str| match read(line) {
-        Ok(Command::InitPython(model)) => (model.name, model.path),
+        Ok(Command::Init(model)) => (model.name, model.path),
         other => panic!("{line}: {other:?}"),
     };
     assert_eq!(new("init python m"), ("m".to_owned(), ".".into()));
@@ -119,7 +124,9 @@ fn a_python_model_is_begun_by_its_name() {
     check("init python", "<NAME> is missing");
     check("init python ../m", "'../m' cannot be the name of a model");
     check("init python m n", "unexpected 'n'");
-    check("init", "a command is missing: expected python or help");
+    check("init", "a command is missing: expected python, text, image, ensemble or help");
+    let Ok(Command::Init(model)) = read("init image m") else { panic!("no model") };
+    assert_eq!(model.kind, NewModelKind::Image);
     check("init pyhton m", "unknown command 'pyhton': did you mean 'python'?");
 }
 
@@ -140,7 +147,11 @@ fn every_command_has_a_help_and_a_version() {
     ] {
         let help = printed(&format!("{command} --help"));
         assert!(help.contains(format!("Usage: deuteron {command}").trim_end()), "{command}: {help}");
-        assert_eq!(printed(&format!("{command} -h")), help);
+        let short = printed(&format!("{command} -h"));
+        assert!(short.contains(format!("Usage: deuteron {command}").trim_end()), "{command}: {short}");
+        let (lines, columns) = (short.lines().count(), short.lines().map(|line| line.chars().count()).max());
+        assert!(lines <= 24 && columns <= Some(100), "{command} -h is as long as a screen: {short}");
+        assert!(short == help || short.ends_with("\n--help lists all.\n"), "{command}: {short}");
         assert_eq!(printed(&format!("help {command}")), help);
         assert_eq!(printed(&format!("{command} --version")), VERSION);
     }
@@ -156,6 +167,13 @@ fn completions_and_the_manual_know_commands_flags_and_values() {
             assert!(script.contains(word), "{shell} does not know {word}");
         }
     }
+    let bash = printed("completions bash");
+    let offered = |flag: &str| {
+        let (_, rest) = bash.split_once(&format!("                --{flag})\n")).unwrap();
+        rest.lines().take_while(|line| !line.contains(";;")).map(str::trim).collect::<Vec<_>>().join(" ")
+    };
+    assert!(offered("config").contains("compgen -f") && offered("input-data").contains("compgen -f"));
+    assert!(!offered("http-port").contains("compgen"), "{}", offered("http-port"));
     assert_eq!(read("completions csh"), Err("<SHELL> csh: expected bash, fish or zsh".to_owned()));
     assert_eq!(read("completions"), Err("<SHELL> is missing; --help tells more".to_owned()));
     let [all, bench] = ["man", "man bench"].map(printed);
@@ -173,6 +191,8 @@ fn the_flags_of_perf_analyzer_are_refused_for_bench_alone() {
     check("bench -m m --streaming", text);
     check("bench -m m -l 5", "perf_analyzer's flag '-l' is not supported: use --search-slo=p99=10ms");
     check("m --streaming", "unknown flag '--streaming'; --help lists the flags");
+    check("bench resnet", "unexpected 'resnet': a model is named with -m, as in `deuteron bench -m resnet`");
+    check("m --port=1", "unknown flag '--port': did you mean '--http-port' or '--grpc-port'? --help lists the flags");
     let near = "did you mean '--concurrency'? --help lists the flags";
     check("bench -m m --concurency=4", &format!("unknown flag '--concurency': {near}"));
     assert!(matches!(read("bench -m m"), Ok(Command::Bench(_))));

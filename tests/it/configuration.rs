@@ -178,13 +178,13 @@ fn variables_stand_in_for_flags_and_those_of_kubernetes_for_none() {
     assert!(out.contains("name: \"m\""), "{out}");
     let (code, _, error) = run(&["config", "show"], &[repository, ("DEUTERON_HTTP_PORT", "http")]);
     let want = "error: DEUTERON_HTTP_PORT=http: expected a port from 0 to 65535\n";
-    assert_eq!((code, error.as_str()), (Some(1), want));
+    assert_eq!((code, error.as_str()), (Some(2), want));
     let (code, _, error) = run(&["config", "show", "--http-port=1"], &[repository, ("DEUTERON_HTTP_PORT", "http")]);
     assert_eq!((code, error.as_str()), (Some(0), ""), "the flag goes first");
 }
 
 #[test]
-fn every_command_answers_and_what_is_wrong_ends_with_1() {
+fn every_command_answers_and_a_wrong_command_line_ends_with_2() {
     let check = |arguments: &[&str], code: i32, out: &str, error: &str| {
         let output = deuteron(arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}");
@@ -202,12 +202,15 @@ fn every_command_answers_and_what_is_wrong_ends_with_1() {
     check(&["bench", "--help"], 0, "Usage: deuteron bench", "");
     check(&["completions", "bash"], 0, "complete -F _deuteron", "");
     check(&["man"], 0, ".TH deuteron", "");
-    check(&[], 1, "", "\n  deuteron serve DIRECTORY ");
-    check(&["serve"], 1, "", "error: no model repository");
+    check(&[], 2, "", "\n  deuteron serve DIRECTORY ");
+    check(&["serve"], 2, "", "error: no model repository");
     check(&["config", "check", "Cargo.toml"], 1, "", "Cargo.toml: line 1: unknown key 'workspace'");
     check(&["config", "check", "none.toml"], 1, "", "--config=none.toml: cannot be read");
-    check(&["--config=Cargo.toml"], 1, "", "--config=Cargo.toml: line 1: unknown key 'workspace'");
-    check(&["srve"], 1, "", "did you mean 'serve'?");
-    check(&["m", "--htp-port=1"], 1, "", "error: unknown flag '--htp-port': did you mean '--http-port'?");
-    check(&["bench", "--nope"], 1, "", "error: unknown flag '--nope'");
+    check(&["--config=Cargo.toml"], 2, "", "--config=Cargo.toml: line 1: unknown key 'workspace'");
+    check(&["srve"], 2, "", "did you mean 'serve'?");
+    check(&["m", "--htp-port=1"], 2, "", "error: unknown flag '--htp-port': did you mean '--http-port'?");
+    check(&["infer"], 2, "", "`deuteron serve ./infer` would serve");
+    check(&["serve", "no-such-folder", "--http-port=0"], 1, "", "no-such-folder");
+    check(&["-h"], 0, "--help lists all.", "");
+    check(&["bench", "--nope"], 2, "", "error: unknown flag '--nope'");
 }

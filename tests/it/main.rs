@@ -50,6 +50,7 @@ mod http1_suite;
 mod http2;
 mod http2_clients;
 mod http2_peer;
+mod init;
 mod isolation;
 mod keep_alive;
 mod kernels;

@@ -11,9 +11,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
-use clap::error::ContextKind;
-
-use crate::{Flag, Section, Takes, arguments, flags, refusal};
+use crate::{Flag, Section, Takes, flags, refusal};
 use wire::placed::{Placed, PlacedError, PlacedMember, PlacedValue};
 use wire::toml;
 
@@ -63,10 +61,15 @@ fn flag_of<S>(sections: &'static [Section<S>], member: &PlacedMember) -> Result<
     let (name, offset) = (member.name.as_str(), member.offset);
     let is_named = |flag: &&Flag<S>| name.len() > 1 && flag.names.contains(&name);
     flags(sections).find(is_named).ok_or_else(|| {
-        let command = clap::Command::new("").no_binary_name(true).args(arguments(sections));
-        let refused = command.try_get_matches_from([format!("--{name}=")]).err();
-        let near = refused.as_ref().and_then(|error| refusal::first(error, ContextKind::SuggestedArg));
-        let near = near.map_or(";".to_owned(), |near| format!(": did you mean '{}'?", near.trim_start_matches('-')));
+        let names: Vec<_> =
+            flags(sections).flat_map(|flag| flag.names).filter(|name| name.len() > 1).copied().collect();
+        let near: Vec<_> = refusal::near_flags(name, &names).into_iter().map(|near| format!("'{near}'")).collect();
+        let near = match near.as_slice() {
+            [] => ";".to_owned(),
+            near => {
+                format!(": did you mean {}?", refusal::either(&near.iter().map(String::as_str).collect::<Vec<_>>()))
+            }
+        };
         PlacedError {
             offset,
             text: format!("unknown key '{name}'{near} a key is the name of a flag; --help lists them"),

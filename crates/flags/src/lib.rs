@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, ValueHint};
 
 pub use crate::file::apply_file;
 pub use crate::refusal::{explain, nearest_command};
@@ -90,7 +90,7 @@ impl<S> Flag<S> {
             }
             Takes::One(value) | Takes::Many(value) => {
                 let parser = AnyOf(if value.contains('|') { value } else { "" });
-                let arg = arg.action(ArgAction::Append).value_name(value).value_parser(parser);
+                let arg = arg.action(ArgAction::Append).value_name(value).value_parser(parser).value_hint(hint(value));
                 // The name of the value lists them. A value may begin with a dash: an address, a text.
                 arg.hide_possible_values(true).allow_hyphen_values(true)
             }
@@ -138,6 +138,15 @@ impl<S> Flag<S> {
             Takes::One(kind) | Takes::Many(kind) if kind.ends_with("SECRET") => String::new(),
             _ => format!("={}", value.display()),
         }
+    }
+}
+
+/// The completions of a value, by its name: shells offer files only where one is expected.
+fn hint(value: &str) -> ValueHint {
+    match value {
+        "/DIRECTORY" | "DIRECTORY" => ValueHint::DirPath,
+        "FILE" | "FILE.svg" | "PATH" | "SOURCE" => ValueHint::FilePath,
+        _ => ValueHint::Other,
     }
 }
 

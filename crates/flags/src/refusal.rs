@@ -1,15 +1,44 @@
 //! The error for a command line that clap refuses: one line with the argument, the expected and the
-//! actual value.
+//! actual value, and the names that may have been meant.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// One line for a person, without `error:`.
-pub fn explain(error: &clap::Error) -> String {
+/// Names of other programs' flags, with the flags here of the same meaning.
+const MEANINGS: &[(&[&str], &[&str])] = &[
+    (&["port", "ports"], &["http-port", "grpc-port"]),
+    (&["addr", "address", "bind", "host", "ip", "listen"], &["http-address", "grpc-address", "url"]),
+    (&["endpoint", "server"], &["url"]),
+    (&["model", "models", "model-dir", "model-path", "models-dir", "repository"], &["model-repository", "model-name"]),
+    (&["debug", "log-level", "loglevel", "verbose", "verbosity"], &["log-verbose"]),
+    (&["cuda", "device", "gpus", "use-gpu"], &["gpu"]),
+    (&["api-key", "auth", "key", "token"], &["api-keys-file"]),
+    (&["https", "ssl", "tls"], &["http-use-ssl", "grpc-use-ssl"]),
+    (&["ssl-cert", "tls-cert"], &["http-server-cert", "grpc-server-cert"]),
+    (&["ssl-key", "tls-key"], &["http-server-key", "grpc-server-key"]),
+    (&["clients", "users"], &["concurrency-range"]),
+    (&["qps", "rate", "rps"], &["request-rate-range"]),
+    (&["duration", "time"], &["measurement-interval"]),
+    (&["count", "requests"], &["request-count"]),
+    (&["data", "file", "input"], &["input-data"]),
+    (&["slo"], &["search-slo"]),
+];
+/// Flags that a suggestion names, at most.
+const SUGGESTED_MAX: usize = 3;
+
+/// One line for a person, without `error:`. `command` is the one that refused the arguments.
+pub fn explain(error: &clap::Error, command: &clap::Command) -> String {
     let given = first(error, ContextKind::InvalidArg).unwrap_or_default();
     let value = first(error, ContextKind::InvalidValue).unwrap_or_default();
     match error.kind() {
         ErrorKind::UnknownArgument => {
-            let near = near(first(error, ContextKind::SuggestedArg));
+            let names = flag_names(command);
+            let near = near_flags(given, &names);
+            let near = if near.is_empty() {
+                ";".to_owned()
+            } else {
+                let near: Vec<_> = near.iter().map(|name| format!("'--{name}'")).collect();
+                format!(": did you mean {}?", either(&near.iter().map(String::as_str).collect::<Vec<_>>()))
+            };
             let kind = if given.starts_with('-') { "unknown flag" } else { "unexpected" };
             format!("{kind} '{given}'{near} --help lists the flags")
         }
@@ -57,7 +86,60 @@ fn near(name: Option<&str>) -> String {
     name.map_or(";".to_owned(), |name| format!(": did you mean '{name}'?"))
 }
 
-pub(super) fn first(error: &clap::Error, kind: ContextKind) -> Option<&str> {
+/// The long names of a command's flags, without dashes.
+pub(super) fn flag_names(command: &clap::Command) -> Vec<&str> {
+    command.get_arguments().flat_map(|arg| arg.get_long_and_visible_aliases().unwrap_or_default()).collect()
+}
+
+/// The flags that an unknown one may have meant, at most [`SUGGESTED_MAX`]: by its meaning, by a part of their names,
+/// or because it is mistyped. Empty if none is near.
+pub(super) fn near_flags<'a>(given: &str, names: &[&'a str]) -> Vec<&'a str> {
+    let given = given.trim_start_matches('-');
+    let given = given.split_once('=').map_or(given, |(name, _)| name);
+    let mistyped = names.iter().map(|name| (distance(given, name), *name));
+    let mistyped = mistyped.filter(|(distance, _)| distance * MISTYPED_PART <= given.chars().count());
+    if let Some((_, name)) = mistyped.min_by_key(|(distance, _)| *distance) {
+        return vec![name];
+    }
+    let meant = MEANINGS.iter().filter(|(words, _)| words.contains(&given)).flat_map(|(_, meant)| *meant);
+    let meant: Vec<_> = meant.filter_map(|meant| names.iter().copied().find(|name| name == meant)).collect();
+    if !meant.is_empty() {
+        return meant;
+    }
+    let parts: Vec<_> = given.split('-').collect();
+    let has_all = |name: &&&str| parts.iter().all(|part| name.split('-').any(|own| own == *part));
+    let longer: Vec<_> = names.iter().filter(has_all).copied().collect();
+    if given.is_empty() || longer.len() > SUGGESTED_MAX { Vec::new() } else { longer }
+}
+
+/// The part of the letters of a name that may be mistyped: a third.
+const MISTYPED_PART: usize = 3;
+
+/// The number of letters to change, add, leave out or swap with their neighbours between two words (the distance of
+/// Damerau and Levenshtein, of optimal alignments).
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=other.len()).collect();
+    for (row, letter) in one.iter().enumerate() {
+        let mut next = vec![row + 1];
+        for (column, against) in other.iter().enumerate() {
+            let at = |line: &[usize], index: usize| line.get(index).copied().unwrap_or(usize::MAX - 1);
+            let changed = at(&last, column) + usize::from(letter != against);
+            let mut least = changed.min(at(&last, column + 1) + 1).min(at(&next, column) + 1);
+            let is_swapped =
+                row > 0 && column > 0 && one.get(row - 1) == Some(against) && other.get(column - 1) == Some(letter);
+            if is_swapped {
+                least = least.min(at(&before, column - 1) + 1);
+            }
+            next.push(least);
+        }
+        before = std::mem::replace(&mut last, next);
+    }
+    last.last().copied().unwrap_or_default()
+}
+
+fn first(error: &clap::Error, kind: ContextKind) -> Option<&str> {
     all(error, kind).first().copied()
 }
 
@@ -66,5 +148,48 @@ fn all(error: &clap::Error, kind: ContextKind) -> Vec<&str> {
         Some(ContextValue::String(text)) => vec![text],
         Some(ContextValue::Strings(texts)) => texts.iter().map(String::as_str).collect(),
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: [&str; 9] = [
+        "http-port",
+        "grpc-port",
+        "metrics-port",
+        "log-verbose",
+        "gpu",
+        "http-server-cert",
+        "grpc-server-cert",
+        "min-supported-compute-capability",
+        "exit-timeout-secs",
+    ];
+
+    #[test]
+    fn a_flag_is_suggested_by_meaning_by_a_part_of_its_name_or_when_mistyped() {
+        let check = |given: &str, want: &[&str]| assert_eq!(near_flags(given, &NAMES), want, "{given}");
+        check("--port", &["http-port", "grpc-port"]);
+        check("--port=8000", &["http-port", "grpc-port"]);
+        check("--log-level", &["log-verbose"]);
+        check("--verbos", &[]);
+        check("--cert", &["http-server-cert", "grpc-server-cert"]);
+        check("--htp-port", &["http-port"]);
+        check("--http-prot", &["http-port"]);
+        check("--gpus", &["gpu"]);
+        check("--exit-timeout", &["exit-timeout-secs"]);
+        check("--nope", &[]);
+        check("--", &[]);
+    }
+
+    #[test]
+    fn the_distance_counts_changes_and_swaps() {
+        let check = |one: &str, other: &str, want| assert_eq!(distance(one, other), want, "{one} {other}");
+        check("", "abc", 3);
+        check("port", "port", 0);
+        check("prot", "port", 1);
+        check("htp", "http", 1);
+        check("kitten", "sitting", 3);
     }
 }
