@@ -369,7 +369,7 @@ fn the_kernel_places_all_threads_if_the_flag_says_so() {
     assert!(available.len() == 1 || pinned[0] == available[0].to_string(), "{pinned:?}");
     let output = Command::new(env!("CARGO_BIN_EXE_deuteron")).args(["m", "--pin=sometimes"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(1) && text.contains("--pin=sometimes: expected"), "{text}");
+    assert!(output.status.code() == Some(2) && text.contains("--pin=sometimes: expected"), "{text}");
 }
 
 #[test]

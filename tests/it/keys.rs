@@ -503,7 +503,7 @@ fn a_key_that_the_program_makes_opens_the_server_and_a_file_for_everybody_is_war
     let log = server.log();
     assert!(log.contains("keys.toml' can be read or written by every user of this machine: chmod 0640"), "{log}");
     assert!(!log.contains(key));
-    assert_eq!(make(&[]).status.code(), Some(1));
+    assert_eq!(make(&[]).status.code(), Some(2));
     let wrong = String::from_utf8(make(&["a", "--class=write"]).stderr).unwrap();
     assert!(wrong.contains("--class=write: expected admin, infer, metrics, read"), "{wrong}");
 }

@@ -207,7 +207,7 @@ fn what_is_wrong_with_a_restriction_ends_the_start_without_its_secret() {
     ] {
         let output = Server::command(folder.path(), flags, Ports::free()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{flags:?}: {text}");
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {text}");
         assert!(text.contains(want) && !text.contains("s3cret"), "{flags:?}: {text}");
     }
 }

@@ -518,25 +518,25 @@ fn start(folder: &Folder, flags: &[&str]) -> Output {
 }
 
 #[test]
-fn what_cannot_start_says_why_and_exits_with_one() {
+fn what_cannot_start_says_why_and_exits_with_one_or_for_a_wrong_command_line_with_two() {
     let folder = repository::write(Flavour::Deuteron);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = format!("--http-port={}", taken.local_addr().unwrap().port());
-    let check = |folder: &Folder, flags: &[&str], want: &str| {
+    let check = |folder: &Folder, flags: &[&str], code: i32, want: &str| {
         let output = start(folder, flags);
         let text = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert_eq!(output.status.code(), Some(code), "{text}");
         assert!(text.contains(want), "{want:?} is not in\n{text}");
     };
-    check(&folder, &[&port, "--http-address=127.0.0.1"], "already in use");
-    check(&folder, &["--nope"], "unknown flag '--nope'");
+    check(&folder, &[&port, "--http-address=127.0.0.1"], 1, "already in use");
+    check(&folder, &["--nope"], 2, "unknown flag '--nope'");
 
     let broken = Folder::new("broken");
     let model = broken.path().join("bad");
     fs::create_dir_all(model.join("1")).unwrap();
     fs::write(model.join("config.pbtxt"), "name: \"bad\"\nbackend: \"identity\"\nnope: 1\n").unwrap();
-    check(&broken, &[], "config.pbtxt:3:");
-    check(&broken, &[], "failed to load all models");
+    check(&broken, &[], 1, "config.pbtxt:3:");
+    check(&broken, &[], 1, "failed to load all models");
 }
 
 #[test]

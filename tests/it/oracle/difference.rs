@@ -253,6 +253,16 @@ pub const DIFFERENCES: &[Difference] = &[
         becomes: Becomes::Asked(refusal::number),
     },
     Difference {
+        decision: "a datatype of another program is refused with the name that was meant",
+        on: On::Cases(&[
+            "field: \"name\":\"INPUT0\",\"datatype\":\"STRING\",\"shape\":[1,1],\"data\":[\"1\"]",
+            "field: \"name\":\"INPUT0\",\"datatype\":\"fp32\",\"shape\":[1,1],\"data\":[1]",
+            "field: \"name\":\"INPUT0\",\"datatype\":\"FLOAT\",\"shape\":[1,1],\"data\":[1]",
+            "field: \"name\":\"INPUT0\",\"datatype\":\"TYPE_FP32\",\"shape\":[1,1],\"data\":[1]",
+        ]),
+        becomes: Becomes::Asked(refusal::datatype),
+    },
+    Difference {
         decision: "a number that its datatype cannot hold is refused over gRPC too",
         on: On::Cases(&["grpc typed: INT8 out of its range"]),
         becomes: Becomes::Answer(

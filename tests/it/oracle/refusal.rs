@@ -16,6 +16,14 @@ pub fn number(case: &Case) -> String {
     error(400, &format!("Unable to parse 'data': element 0 of input 'INPUT0' is {element}, which is {fault}"))
 }
 
+/// The refusal of a request whose datatype has a name of another program.
+pub fn datatype(case: &Case) -> String {
+    let text = case.ask.text();
+    let stated = between(&text, "\"datatype\":\"", &['"']);
+    let meant = if stated == "STRING" { "BYTES" } else { "FP32" };
+    error(400, &format!("invalid datatype for input INPUT0: '{stated}' is no datatype, did you mean {meant}?"))
+}
+
 /// The refusal of a request whose `Inference-Header-Content-Length` is not a number, or too large.
 pub fn header_length(case: &Case) -> String {
     let text = format!("{}\n", case.ask.text());

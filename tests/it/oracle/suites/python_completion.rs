@@ -123,7 +123,7 @@ const DIFFERENCES: &[Difference] = &[
         becomes: Becomes::Answer(
             "400 application/json\n{\"error\":\"load failed for model 'adds_a_wrong_type': version 1 is at UNAVAILABLE state: \
              Invalid argument: what its auto_complete_config returned: config.json:1:192: unknown value \\\\\"INT32\\\\\" for \
-             \\\\\"data_type\\\\\", expected one of TYPE_INVALID, TYPE_BOOL, TYPE_UINT8, TYPE_UINT16, TYPE_UINT32, TYPE_UINT64, \
+             \\\\\"data_type\\\\\", did you mean TYPE_INT32? expected one of TYPE_INVALID, TYPE_BOOL, TYPE_UINT8, TYPE_UINT16, TYPE_UINT32, TYPE_UINT64, \
              TYPE_INT8, TYPE_INT16, TYPE_INT32, TYPE_INT64, TYPE_FP16, TYPE_FP32, TYPE_FP64, TYPE_STRING, TYPE_BF16;\\\\n\"}",
         ),
     },
