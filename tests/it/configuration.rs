@@ -149,6 +149,16 @@ fn a_file_or_a_models_own_directory_is_served_without_a_configuration() {
     let server = Server::deuteron(&repository, &["--model-name=other"]);
     doubles(&server, "other");
     assert_eq!(http::get(server.http(), "/v2/models/iris").unwrap().status, 404);
+    let pickle = folder.path().join("iris.pkl");
+    fs::write(&pickle, "").unwrap();
+    let refused = shown(&pickle, &[]).unwrap_err();
+    assert!(refused.contains("'iris.pkl' is a pickle") && refused.contains("pip install skl2onnx"), "{refused}");
+    let named = folder.path().join("pickled");
+    fs::create_dir_all(named.join("1")).unwrap();
+    fs::write(named.join("1/model.pkl"), "").unwrap();
+    fs::write(named.join("config.pbtxt"), "platform: 'onnxruntime_onnx'").unwrap();
+    let refused = shown(&named, &[]).unwrap_err();
+    assert!(refused.contains("'model.pkl' is a pickle"), "{refused}");
     let refused = shown(folder.path().join("none.onnx").as_path(), &[]).unwrap_err();
     assert!(refused.contains("cannot open the model repository") && refused.contains("none.onnx"), "{refused}");
 }
