@@ -76,24 +76,24 @@ impl HealthQuestion {
 /// of a container is: its HTTP port, or the gRPC port, which speaks HTTP too, if that alone has no
 /// TLS. `None` without a port. The server reports faults of the surroundings.
 fn local(variables: Variables, read_file: ReadFile) -> Option<String> {
-    let (http, grpc) = plain_ports(variables, read_file);
+    let [http, grpc] = plain_ports(variables, read_file);
     http.or(grpc).map(authority)
 }
 
 /// Returns the address for `deuteron bench` of a server that was started in the same surroundings, with gRPC or HTTP;
 /// `None` if that is the default. Each port speaks both protocols.
 pub fn local_address(is_grpc: bool, variables: Variables, read_file: ReadFile) -> Option<String> {
-    let (http, grpc) = plain_ports(variables, read_file);
+    let [http, grpc] = plain_ports(variables, read_file);
     let (found, usual) = if is_grpc { (grpc.or(http), GRPC_PORT) } else { (http.or(grpc), HTTP_PORT) };
     found.map(authority).filter(|found| *found != format!("{LOOPBACK}:{usual}"))
 }
 
 /// The ports of HTTP and of gRPC that have no TLS.
-fn plain_ports(variables: Variables, read_file: ReadFile) -> (Option<(IpAddr, u16)>, Option<(IpAddr, u16)>) {
+fn plain_ports(variables: Variables, read_file: ReadFile) -> [Option<(IpAddr, u16)>; 2] {
     let none = clap::Command::new("").no_binary_name(true).args(arguments()).get_matches_from([""; 0]);
     let settings = read_any(&none, variables, read_file).unwrap_or_default();
     let plain = |endpoint: Option<(IpAddr, u16)>, has_tls: bool| endpoint.filter(|(_, port)| *port != 0 && !has_tls);
-    (plain(settings.http, settings.tls.http.has_tls()), plain(settings.grpc, settings.tls.grpc.has_tls()))
+    [plain(settings.http, settings.tls.http.has_tls()), plain(settings.grpc, settings.tls.grpc.has_tls())]
 }
 
 fn authority((address, port): (IpAddr, u16)) -> String {
