@@ -198,14 +198,15 @@ fn check_command(word: &OsStr, environment: Environment) -> Result<(), String> {
 const WORD_LETTERS_MIN: usize = 3;
 
 fn explain(error: &clap::Error, command: &clap::Command) -> String {
-    if command.get_name() == "bench" && error.kind() == ErrorKind::UnknownArgument {
-        if let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) {
-            if let Some(text) = loadgen::flags::explain_absent(given) {
-                return text;
-            }
-            if !given.starts_with('-') {
-                return format!("unexpected '{given}': a model is named with -m, as in `deuteron bench -m {given}`");
-            }
+    if command.get_name() == "bench"
+        && error.kind() == ErrorKind::UnknownArgument
+        && let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg)
+    {
+        if let Some(text) = loadgen::flags::explain_absent(given) {
+            return text;
+        }
+        if !given.starts_with('-') {
+            return format!("unexpected '{given}': a model is named with -m, as in `deuteron bench -m {given}`");
         }
     }
     flags::explain(error, command)

@@ -88,12 +88,12 @@ mod tests {
     fn the_short_help_fits_on_a_screen_and_names_flags_that_exist() {
         let mut program = program_command();
         program.build();
-        let commands: [(&[&str], &[(&str, &str)]); 5] = [
-            (&[], SERVER_FLAGS),
-            (&["serve"], SERVER_FLAGS),
-            (&["doctor"], SERVER_FLAGS),
-            (&["config", "show"], SERVER_FLAGS),
-            (&["bench"], BENCH_FLAGS),
+        let commands = [
+            (&[][..], SERVER_FLAGS),
+            (&["serve"][..], SERVER_FLAGS),
+            (&["doctor"][..], SERVER_FLAGS),
+            (&["config", "show"][..], SERVER_FLAGS),
+            (&["bench"][..], BENCH_FLAGS),
         ];
         for (path, flags) in commands {
             let command = path.iter().fold(&program, |command, name| command.find_subcommand(name).unwrap());
