@@ -15,6 +15,7 @@ pub mod ensemble;
 pub mod gateway;
 pub mod gpu;
 pub mod kernel;
+mod limits;
 pub mod run_memory;
 pub mod run_watch;
 pub mod stateful;

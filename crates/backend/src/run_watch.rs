@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use crossbeam_utils::atomic::AtomicCell;
 
+use crate::limits::RUN_STOP_MAX;
 use crate::{Request, Responder};
 use base::error::{Code, Error};
-use base::limits::RUN_STOP_MAX;
 use base::time::Instant;
 
 /// Stops the run of an instance; called from another thread, while it runs.

@@ -23,18 +23,12 @@ pub const BODY_CLAIM_MAX: usize = 1024 * 1024;
 pub const INFLATE_INPUT_SLICE: usize = 16 * 1024;
 /// Bytes that inflation writes in one turn of a shard: some tenths of a millisecond.
 pub const INFLATE_OUTPUT_SLICE: usize = 64 * 1024;
-/// Bytes that are compressed in one turn of a shard at the higher levels: two milliseconds for bytes of four values,
-/// which take longest.
-pub const DEFLATE_SLICE: usize = 4 * 1024;
 /// Inflated bytes for each compressed one, beyond [`INFLATE_FREE_SIZE`]. DEFLATE has at most 1,032, so that a tensor of
 /// zeros is taken; zstd reaches 30,000, and a few kilobytes of a client would cost a shard as much as its largest body.
 pub const INFLATE_RATIO_MAX: usize = 1_100;
 /// Inflated bytes that are not measured against [`INFLATE_RATIO_MAX`]: regular tensors reach any ratio in zstd, and those
 /// of usual models are smaller; it costs a shard some tens of milliseconds, in slices.
 pub const INFLATE_FREE_SIZE: usize = 16 * 1024 * 1024;
-/// Members of one gzip body, or frames of one zstd body: tools that compress in parallel write one
-/// for each 64 KiB, and the largest body has this many of them.
-pub const INFLATE_MEMBERS_MAX: usize = 1_024;
 /// Bytes of a response from which it is compressed: a smaller one fits into one packet with its head in any case.
 pub const COMPRESS_SIZE_MIN: usize = 1_024;
 /// Responses that one shard compresses at a time; others go out as they are, as compression is only
@@ -46,9 +40,6 @@ pub const CHUNKS_MAX: usize = 65_536;
 pub const CHUNK_EXTENSIONS_SIZE_MAX: usize = 4 * 1024;
 /// Nesting depth of a JSON document, as in Triton: enough for a request with a nested tensor of the highest rank.
 pub const JSON_DEPTH_MAX: usize = 100;
-/// Values in one JSON document, tensor data not counted. Each becomes a node in memory, which is much larger than its
-/// text.
-pub const JSON_NODES_MAX: usize = 262_144;
 /// Bytes of JSON up to which a shard reads a body by itself: a millisecond at most. Larger ones are read by the pool's
 /// threads, which costs some microseconds more.
 pub const JSON_INLINE_MAX: usize = 128 * 1024;
@@ -69,9 +60,6 @@ pub const RANK_MAX: usize = 32;
 pub const NAME_SIZE_MAX: usize = 255;
 /// Rows in one batch, over all its entries: more than any engine benefits from.
 pub const BATCH_ROWS_MAX: u32 = 65_536;
-/// Batch sizes of one model version that have counters of their own; larger batches count under the last. Each takes 32
-/// bytes, once for the workers or, for an inline model, once on each shard.
-pub const BATCH_SIZES_MAX: usize = 4_096;
 /// Requests that may wait for one model version (`--queue-requests-max`).
 pub const QUEUE_REQUESTS_MAX: usize = 1_024;
 /// Priority levels of one model that each have their own limit on waiting requests: each needs a counter.
@@ -79,26 +67,11 @@ pub const PRIORITY_LEVELS_MAX: u64 = 1_024;
 /// Time that `--admission` reserves between the end of a run and the deadline, for the wake-ups and the write
 /// to the client's socket.
 pub const ADMISSION_SLACK: Duration = Duration::from_millis(1);
-/// Runs of a batch size whose median is a row's cost in it: enough to outweigh interrupted ones.
-pub const ROW_COST_RUNS: usize = 31;
-/// The inverse of the part by which a batch size must be cheaper to replace another: 2 %, twice the
-/// noise of a median of [`ROW_COST_RUNS`] runs that vary by 5 %.
-pub const ROW_COST_MARGIN: u64 = 50;
 /// Bytes of inputs that may wait for one model version (`--queue-bytes-max`).
 pub const QUEUE_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Bytes of a decoupled model's responses to one request that the client has not read yet. Beyond it the request fails:
-/// the model ignored the backpressure of [`RESPONSES_UNREAD_MAX`], or its responses are large.
-pub const RESPONSES_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Unread responses of a decoupled model to one request at which the model is asked to wait.
-pub const RESPONSES_UNREAD_MAX: u32 = 1_024;
-/// Bytes that a response counts as besides its contents.
-pub const RESPONSE_COST: usize = 512;
 /// Bytes that a shard leases from the process's receive budget, or returns to it, at a time: the shared counter is
 /// touched once in many requests.
 pub const RECEIVE_LEASE_SIZE: usize = 1024 * 1024;
-/// The time that a request being received waits for memory before it is refused: others finish
-/// meanwhile, and no two wait for each other forever.
-pub const RECEIVE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Share of `--memory-limit`, as a divisor, that lies between two steps of what is given up as memory fills: the first is
 /// at 84 percent, so that what requests took is given back many times before requests are refused.
 pub const MEMORY_STEP_PART: usize = 25;
@@ -120,14 +93,8 @@ pub const MEMORY_HEAVY_SIZE: usize = 64 * 1024;
 pub const STREAM_REQUESTS_MAX: usize = 64;
 /// Sequences begun by one `ModelStreamInfer` that are remembered, because the end of the stream ends them.
 pub const STREAM_SEQUENCES_MAX: usize = 4_096;
-/// Threads that send responses for a built-in decoupled model while its instance takes the next batch.
-pub const DECOUPLED_THREADS_MAX: usize = 64;
-/// Sequence slots of one model version, over all its instances: each takes some hundreds of bytes.
-pub const SEQUENCE_SLOTS_MAX: usize = 1024 * 1024;
 /// Bytes of sequence state that one instance keeps (`--sequence-state-bytes-max`).
 pub const SEQUENCE_STATE_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Steps of one ensemble: one request may have all of them in flight at once.
-pub const ENSEMBLE_STEPS_MAX: usize = 256;
 /// Nesting depth of ensembles: each level takes stack and memory.
 pub const ENSEMBLE_DEPTH_MAX: usize = 8;
 /// Responses of decoupled steps in flight inside an ensemble, for one request; beyond it the step is asked to wait.
@@ -157,37 +124,18 @@ pub const CONNECTION_NOTICE_PAUSE: Duration = Duration::from_secs(10);
 pub const STREAMS_MAX: u32 = 128;
 /// Payload bytes of one HTTP/2 frame: a large tensor needs few frames.
 pub const FRAME_SIZE_MAX: u32 = 1024 * 1024;
-/// Bytes that a client may send on one HTTP/2 stream before we send WINDOW_UPDATE.
-pub const STREAM_WINDOW_SIZE: u32 = 1024 * 1024;
-/// Bytes that a client may send on all streams of a connection before we send WINDOW_UPDATE: several large requests at
-/// once.
-pub const CONNECTION_WINDOW_SIZE: u32 = 8 * 1024 * 1024;
-/// CONTINUATION frames of one field block: enough for the largest block in small frames.
-pub const CONTINUATIONS_MAX: u32 = 32;
 /// Streams that a client may reset in [`BUDGET_INTERVAL`] (`--http2-resets-max`); each answer that was sent whole gives
 /// one back. Opening and resetting a stream costs a client little and a server much.
 pub const CLIENT_RESETS_MAX: u32 = 1_000;
-/// Streams that we reset because of a client's faults in [`BUDGET_INTERVAL`]: the same attack, with the server made to
-/// send the resets.
-pub const SERVER_RESETS_MAX: u32 = 200;
 /// Frames that carry no content (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, unknown types, tiny DATA) in
 /// [`BUDGET_INTERVAL`] (`--http2-control-frames-max`); content, and each message of an answer, give some back.
 pub const CONTROL_FRAMES_MAX: u32 = 10_000;
 /// Interval after which the budgets of an HTTP/2 connection start again.
 pub const BUDGET_INTERVAL: Duration = Duration::from_secs(10);
-/// Bytes of unsent control frames (acknowledgements, WINDOW_UPDATE, RST_STREAM, GOAWAY); beyond it the connection is
-/// not read.
-pub const CONTROL_BACKLOG_SIZE_MAX: usize = 64 * 1024;
-/// Bytes framed ahead of the socket: the most that a frame of another stream has to wait behind.
-pub const TRANSMIT_SIZE_MAX: usize = 256 * 1024;
-/// Bytes of one stream that are sent before the next stream has its turn.
-pub const SEND_QUANTUM: usize = 64 * 1024;
 /// Closed streams that a connection remembers, to tell late frames, which are allowed, from illegal ones.
 pub const CLOSED_STREAMS_MAX: usize = 256;
 /// Time without a stream, or between requests, after which a connection frees its buffers.
 pub const REST_TIMEOUT: Duration = Duration::from_secs(1);
-/// Bytes of zeros that replace an optional input left out of a request: at most those of a request.
-pub const LEFT_OUT_SIZE_MAX: usize = BODY_SIZE_MAX;
 /// Bytes of one gRPC message (`--grpc-max-message-size`).
 pub const GRPC_MESSAGE_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes read from a socket at once into a connection's own buffer.
@@ -214,11 +162,6 @@ pub const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// TLS handshakes that one shard has begun and not ended (`--tls-handshakes-max`): each takes some tens of kilobytes, and a
 /// shard does about a thousand in a second.
 pub const TLS_HANDSHAKES_MAX: usize = 1_000;
-/// Bytes of TLS records that are not read yet, on one connection. Half of it holds the largest record, or a handshake message
-/// that comes in several, as the certificates of a client may; the other half is room for what follows.
-pub const TLS_INPUT_SIZE_MAX: usize = 64 * 1024;
-/// Tickets that a client gets to resume its TLS 1.3 session: one for its next connection, which brings another.
-pub const TLS_TICKETS: usize = 1;
 /// Bytes of a file with certificates or a key; the bundles of all public authorities have a quarter of it.
 pub const TLS_FILE_SIZE_MAX: u64 = 1024 * 1024;
 /// API keys in their file, with those that are being replaced. Every request is compared with all of them, in a
@@ -228,12 +171,6 @@ pub const API_KEYS_MAX: usize = 1_024;
 pub const API_KEYS_FILE_SIZE_MAX: u64 = 1024 * 1024;
 /// Bytes of the name of a client with a key: it stands in a label of each of its metrics.
 pub const API_KEY_NAME_SIZE_MAX: usize = 64;
-/// Time between two requests at the lowest rate: a quarter of an hour; rarer clients need a queue.
-pub const API_KEY_INTERVAL_MAX: Duration = Duration::from_secs(1_000);
-/// Requests that a client may be given at once, beyond its rate.
-pub const API_KEY_BURST_MAX: u32 = 1_000_000;
-/// Requests in flight that a client may be given: more than the queues hold.
-pub const API_KEY_CONCURRENCY_MAX: u32 = 1_000_000;
 /// Connections to the Unix socket of `--admin-socket`: a few operators and their tools.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// Time within which a body must make progress ([`BODY_STEP_SIZE`]) (`--http-body-timeout`).
@@ -279,10 +216,6 @@ pub const WORKERS_END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time that a run of a model may take (`--run-timeout-secs`), as on a GPU: no model that answers
 /// requests takes a minute on a batch, and one that does would block its queue.
 pub const RUN_TIMEOUT: Duration = GPU_RUN_MAX;
-/// Time in which a run that was told to stop must return, or its instance is given up: one operator takes seconds at most.
-pub const RUN_STOP_MAX: Duration = Duration::from_secs(10);
-/// Interval at which requests of a model with all instances given up are refused: no hurry.
-pub const GIVEN_UP_PAUSE: Duration = Duration::from_millis(10);
 /// Time beyond `--exit-timeout-secs` and [`WORKERS_END_TIMEOUT`] until the process is ended whatever its threads do:
 /// [`RING_DRAIN_MAX`], and what a busy machine needs for the rest of the drain.
 pub const END_MARGIN: Duration = Duration::from_millis(1_500);
@@ -302,9 +235,6 @@ pub const LOADER_CACHE_SIZE_MAX: u64 = 16 * 1024 * 1024;
 /// Share of the process's memory, as a divisor, for one run of the embedded engine
 /// (`--run-memory-bytes-max`): weights and requests are there too, and an estimate is only that.
 pub const RUN_MEMORY_PART: usize = 2;
-/// Different input shapes that an instance remembers to be within its bound on memory: those of all lengths of a text,
-/// for some batch sizes. Beyond it the memory starts again, and a run costs an estimate.
-pub const RUN_SHAPES_MAX: usize = 4_096;
 /// Bytes that a pattern of `--http-header-forward-pattern` and `--grpc-header-forward-pattern` may take when it is
 /// compiled: those that list all names of a system take a few thousand.
 pub const HEADER_PATTERN_SIZE_MAX: usize = 64 * 1024;
@@ -318,19 +248,6 @@ pub const TREE_FEATURES_MAX: usize = 1 << 24;
 pub const TREE_NODES_MAX: usize = 1 << 28;
 /// Scores of a row of a tree model: one for each class of each target.
 pub const TREE_OUTPUTS_MAX: usize = 65_536;
-/// Values of the leaves of a tree model, 8 bytes each.
-pub const TREE_LEAF_VALUES_MAX: usize = 1 << 29;
-/// Values in a file of XGBoost outside of arrays of numbers: over 20 for each tree, so that 200,000 trees fit. Each becomes
-/// much larger in memory than it is in the file.
-pub const TREE_VALUES_MAX: usize = 1 << 22;
-/// Steps of a row through all trees, by their depths, up to which a tree model may run on a shard: half a millisecond at
-/// most. The time that a row of zeros takes says nothing of other rows' ways.
-pub const TREE_INLINE_STEPS_MAX: usize = 200_000;
-/// `max_batch_size` of a tree model whose configuration sets none: a request of this many rows
-/// takes well below `INLINE_LONGEST_MAX`.
-pub const TREE_ROWS_DEFAULT: u16 = 256;
-/// Nesting depth of graphs in an ONNX file (the branches of `If`, the bodies of `Loop`).
-pub const GRAPHS_DEEP_MAX: usize = 64;
 /// Runs of one sample of `model_warmup`: a typing error must not delay the start for days.
 pub const WARM_UP_RUNS_MAX: u32 = 10_000;
 /// Bytes of one input of a `model_warmup` sample: at most those of a request.
@@ -344,10 +261,6 @@ pub const CORES_MAX: usize = 1_024;
 /// Panics of one of a shard's own tasks after which the task restarts; one more and the shard's state cannot be
 /// trusted, and the server ends.
 pub const TASK_PANICS_MAX: u32 = 8;
-/// Versions of one model.
-pub const VERSIONS_MAX: usize = 1_024;
-/// Files of one model that its configuration has checksums of: each is read as a whole before every load.
-pub const CHECKSUMS_MAX: usize = 1_024;
 /// The largest `--model-load-retry-count`: a client that asked for the load waits for all.
 pub const LOAD_RETRIES_MAX: usize = 100;
 /// Names beneath one model's directory: enough for weights in thousands of files; more fails the model.
@@ -374,13 +287,9 @@ pub const STORE_CONNECTIONS: usize = 8;
 pub const STORE_SILENCE_MAX: Duration = Duration::from_secs(20);
 /// Attempts in a row that bring nothing, until a fetch or a listing fails: with the pauses between them half a minute.
 pub const STORE_ATTEMPTS_MAX: u32 = 6;
-/// Bytes of a path in a store: the bound of Linux.
-pub const STORE_PATH_SIZE_MAX: usize = 4_000;
 /// Loads that run at a time (`--model-load-thread-count`), as in Triton.
 pub const MODEL_LOAD_THREADS: usize = 4;
 
-/// Batches of one instance in flight on a GPU: one computes while the next is uploaded or the last is downloaded.
-pub const GPU_FLIGHTS_MAX: usize = 2;
 /// Time in which a batch on a GPU must finish (`--gpu-run-secs-max`); past it the instance is given up. No model that
 /// answers interactive requests takes a minute.
 pub const GPU_RUN_MAX: Duration = Duration::from_secs(60);
@@ -395,35 +304,24 @@ pub const QUEUE_LOOK_PAUSE: Duration = Duration::from_millis(1);
 pub const RECEIVES_AHEAD_MAX: usize = 4;
 /// The time that an ending shard waits for buffers of operations in flight; the rest is leaked.
 pub const RING_DRAIN_MAX: Duration = Duration::from_secs(1);
-/// Interval at which an instance polls a batch on a GPU that reports nothing: a broken context runs no callbacks.
-pub const GPU_POLL: Duration = Duration::from_millis(1);
 /// Restarts of a model's GPU instances without a successful batch in between. Each restart replaces the context that
 /// other models on the device share, so a model whose every batch breaks it must stop.
 pub const GPU_RESTARTS_MAX: u32 = 5;
 /// Interval between reads of NVML and of `/proc`, as in Triton (`--metrics-interval-ms`).
 pub const METRICS_INTERVAL: Duration = Duration::from_secs(2);
-/// Bytes of a model file up to which a GPU engine opens one session for each stream of an instance, each with its own
-/// copy of the weights: 256 MiB more is little on the GPUs that run it.
-pub const GPU_COPIED_MODEL_SIZE_MAX: u64 = 256 * 1024 * 1024;
 /// Bytes of device memory that models may allocate on each GPU (`--gpu-memory-bytes-max`): no limit.
 pub const GPU_MEMORY_BYTES_MAX: usize = usize::MAX;
-/// Bytes on a device for tensors in CUDA shared memory: some hundred requests of a megabyte. Others go over the host.
-pub const GPU_LEASE_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Bytes of pinned memory (`--pinned-memory-pool-byte-size`), as in Triton.
 pub const PINNED_MEMORY_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Alignment of tensors in the memory of a GPU: the one of `cuMemAlloc`, which cuBLASLt expects.
 pub const GPU_BUFFER_ALIGNMENT: usize = 256;
-/// Arguments of a kernel.
-pub const GPU_KERNEL_ARGUMENTS_MAX: usize = 16;
-/// Matrix products (layer and batch size) for which cuBLASLt's choice of algorithm is cached.
-pub const GPU_MATMULS_KEPT_MAX: usize = 4_096;
 
 /// Bytes of inputs that one request may have in shared memory (`--client-shm-bytes-max`): they are copied, and more
 /// than this would not fit into a queue.
 pub const SHARED_MEMORY_BYTES_MAX: usize = QUEUE_BYTES_MAX;
 /// Changes of trace settings that wait at a time; beyond it clients get 503.
 pub const TRACE_ORDERS_MAX: usize = 256;
-/// Bytes of one answer in such a cache. A larger one is computed again sooner than it is moved, and would hold up all
+/// Bytes of one answer in a cache that servers share. A larger one is computed again sooner than it is moved, and would hold up all
 /// others on its connection.
 pub const CACHE_VALUE_SIZE_MAX: usize = 16 * 1024 * 1024;
 /// Connections to Redis (`--cache-config=redis,pool_size`), as in Triton: one moves tens of thousands of answers a
@@ -447,8 +345,6 @@ pub const RESP_LINE_SIZE_MAX: usize = 1_024;
 /// Records of traces that wait for the thread that writes them, or for a collector (`bsp_max_queue_size`), as in
 /// OpenTelemetry's batch processor: a tenth of a second of a busy server. More are dropped and counted.
 pub const TRACE_RECORDS_MAX: u32 = 2_048;
-/// Bytes of these records: those with tensors keep the buffers of their requests.
-pub const TRACE_QUEUE_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of text that wait for one trace file to be complete; then it is written though it is not.
 pub const TRACE_TEXT_SIZE_MAX: usize = 16 * 1024 * 1024;
 /// Spans that are sent to a collector at once (`bsp_max_export_batch_size`), as in OpenTelemetry's batch processor.
@@ -461,30 +357,11 @@ pub const TRACE_END_TIMEOUT: Duration = Duration::from_secs(3);
 /// Shared memory requests, and copies from and to GPUs, that wait at a time.
 pub const SHARED_MEMORY_TASKS_MAX: usize = 256;
 
-/// Bytes of one message between server and Python process: text, as tensors are in shared memory.
-pub const PYTHON_FRAME_SIZE_MAX: usize = 64 * 1024 * 1024;
-/// Bytes that may wait until a Python process reads them: two of the largest messages. One that
-/// goes on asking without reading the replies is ended.
-pub const PYTHON_UNSENT_SIZE_MAX: usize = 2 * PYTHON_FRAME_SIZE_MAX;
-/// Bytes that the read buffer of a Python process keeps after a large message.
-pub const PYTHON_BUFFER_KEPT: usize = 1024 * 1024;
-/// Bytes of an error's text that a Python process is told; the rest is cut off.
-pub const PYTHON_TEXT_SIZE_MAX: usize = 1024 * 1024;
-/// Bytes below which a Python model's output is copied out of the process's memory: less than that is copied in the
-/// time of a few system calls, and its slot is free at once. Larger ones are sent from where they are.
-pub const PYTHON_VIEW_SIZE_MIN: usize = 64 * 1024;
-
-/// Nesting depth of messages in a configuration: more than twice that of the deepest field of `ModelConfig`.
-pub const CONFIG_DEPTH_MAX: usize = 16;
-/// Inputs, or outputs, of one model: no request could carry more.
-pub const MODEL_TENSORS_MAX: usize = REQUEST_TENSORS_MAX;
 /// Bytes of a connection's read buffer at first, and all that it keeps while idle: ten thousand idle connections must
 /// stay cheap.
 pub const INPUT_SIZE_MIN: usize = 2 * 1024;
 /// Bytes that a body must bring within `BODY_TIMEOUT`, unless it ends: one byte now and then is no progress.
 pub const BODY_STEP_SIZE: usize = 16 * 1024;
-/// Empty lines skipped before a request line (RFC 9112 §2.2): some clients send one after a body.
-pub const BLANK_LINES_MAX: usize = 4;
 /// Calls between models (BLS) that led to one another. A chain this long is a model that calls itself without end: each
 /// link holds an instance, its request and its tensors.
 pub const NESTED_CALLS_DEPTH_MAX: usize = 16;
@@ -495,16 +372,6 @@ pub const NESTED_CALLS_MAX: usize = IN_FLIGHT_MAX / 2;
 pub const NESTED_RESPONSES_UNREAD_MAX: usize = ENSEMBLE_FRAMES_MAX;
 /// Time within which a model's own code must say whether it is ready, as in Triton; later counts as no.
 pub const MODEL_READY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Clients that wait for one model's own code to say whether it is ready. They share one question; each holds a channel
-/// until it is answered, and code that hangs never answers.
-pub const MODEL_READY_ASKERS_MAX: usize = 1_024;
-/// Released objects of one kind of hosted backends whose memory is not used again at once: a second release of one of these
-/// is seen as such. Backends that release twice do so within a batch.
-pub const HOSTED_SHELLS_KEPT: usize = 256;
-/// Released objects of one kind whose memory is kept at all: a burst is not kept forever.
-pub const HOSTED_SHELLS_MAX: usize = 4_096;
-/// Requests of one instance of a hosted backend without their last answer: beyond that it gets no other batch.
-pub const HOSTED_OPEN_REQUESTS_MAX: usize = 4_096;
 /// Labels of one metric of a model.
 pub const METRIC_LABELS_MAX: usize = 64;
 /// Buckets of one histogram of a model: each is a line of every page of metrics.
@@ -550,36 +417,11 @@ pub const LOG_FLUSH_STEP: Duration = Duration::from_millis(1);
 
 /// Bytes of a region between the server and a Python process at first. Only used parts take memory.
 pub const PYTHON_REGION_SIZE: usize = 64 * 1024 * 1024;
-/// Bytes of a region between the server and the process of an isolated ONNX model at first. A larger one takes its place
-/// when a batch needs it.
-pub const ENGINE_REGION_SIZE: usize = 1024 * 1024;
-/// Requests of one Python instance whose batch has ended and that a response sender still answers: a decoupled model
-/// that never ends its requests must not collect them without bound. Beyond it the instance gets no batch.
-pub const PYTHON_OPEN_REQUESTS_MAX: usize = 4096;
-/// Calls of other models, or orders, that one Python process may have in flight.
-pub const PYTHON_CALLS_MAX: usize = 1024;
 /// The time that `finalize` of a Python model may take before its process is ended.
 pub const PYTHON_FINALIZE_MAX: Duration = Duration::from_secs(30);
-/// Bytes of a line of the log that a Python process prints; longer ones are logged in pieces. As long as a terminal's
-/// screen, and a traceback has far shorter ones.
-pub const PYTHON_LINE_SIZE_MAX: usize = 8 * 1024;
-/// Bytes of the last lines of standard error kept of each Python process, to show why it did not
-/// start: a traceback.
-pub const PYTHON_STDERR_KEPT_MAX: usize = 16 * 1024;
-/// Bytes that are read at once of what a Python process prints: few, since all other processes wait for the same thread.
-pub const PYTHON_READ_SIZE: usize = 8 * 1024;
-/// Bytes that are read from a pipe of a Python process after its end: a process that it has started may print on for
-/// ever.
-pub const PYTHON_DRAIN_SIZE_MAX: usize = 1024 * 1024;
-/// Time from SIGTERM to SIGKILL for a Python process that did not end by itself in its grace:
-/// enough for a program to remove its temporary files.
-pub const PYTHON_TERMINATE_WAIT: Duration = Duration::from_secs(5);
 /// The preference for killing a Python process when memory runs out (`oom_score_adj`): half of the
 /// scale, so that it goes before the server even if it uses half a machine's memory less.
 pub const PYTHON_OOM_SCORE_STEP: i32 = 500;
-/// Bytes of the files of a packed Python environment. Those with CUDA libraries have ten gigabytes; a small archive
-/// could otherwise fill any disk.
-pub const ARCHIVE_SIZE_MAX: u64 = 64 * 1024 * 1024 * 1024;
 
 const _: () = assert!(
     NESTED_CALLS_DEPTH_MAX < NESTED_CALLS_MAX && NESTED_CALLS_MAX < IN_FLIGHT_MAX,
@@ -590,33 +432,10 @@ const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a hea
 const _: () =
     assert!(CONNECTIONS_LEAVING_MAX <= EVICTION_CANDIDATES_MAX, "one scan finds as many as may leave at a time");
 const _: () = assert!(RING_DRAIN_MAX.as_millis() < END_MARGIN.as_millis(), "a shard that ends by itself may do so");
-const _: () = assert!(
-    RESPONSES_UNREAD_MAX as usize * RESPONSE_COST < RESPONSES_BYTES_MAX,
-    "a model asked to wait can still send small responses"
-);
-const _: () =
-    assert!(PYTHON_LINE_SIZE_MAX < LOG_TEXT_SIZE_MAX && LOG_TEXT_SIZE_MAX < LOG_QUEUE_SIZE_MAX, "a line fits");
-const _: () = assert!(PYTHON_LINE_SIZE_MAX <= PYTHON_STDERR_KEPT_MAX, "the last line is kept");
-const _: () = assert!(PYTHON_READ_SIZE <= PYTHON_DRAIN_SIZE_MAX, "something is read after the end");
-const _: () = assert!(PYTHON_TEXT_SIZE_MAX < PYTHON_FRAME_SIZE_MAX, "a text fits into a message");
-const _: () = assert!(HOSTED_SHELLS_KEPT < HOSTED_SHELLS_MAX, "kept memory is used again");
-const _: () = assert!(BATCH_SIZES_MAX > 1_024, "every bucket of the batch size histogram has sizes of its own");
 const _: () = assert!(QUEUE_REQUESTS_MAX <= IN_FLIGHT_MAX, "a shard can fill a queue");
-const _: () = assert!(VERSIONS_MAX < MODEL_ENTRIES_MAX, "a model with the most versions can be listed");
 const _: () = assert!(RANK_MAX + 4 <= JSON_DEPTH_MAX, "a nested tensor fits into a document");
 const _: () = assert!(BODY_CLAIM_MAX <= BODY_SIZE_MAX, "a claim is a part of a body");
-const _: () = assert!(
-    INFLATE_MEMBERS_MAX * 64 * 1024 >= BODY_SIZE_MAX && INFLATE_FREE_SIZE >= INFLATE_OUTPUT_SLICE,
-    "a body of members of 64 KiB is taken, and the ratio is not looked at before the first slice"
-);
 const _: () = assert!(TENSOR_ALIGNMENT.is_power_of_two(), "an alignment is a power of two");
-const _: () = assert!(TLS_INPUT_SIZE_MAX >= 2 * (16 * 1024 + 2_048 + 5), "a record of the largest size is read whole");
 const _: () = assert!(INPUT_SIZE_MIN <= READ_SIZE, "a buffer starts smaller than it grows");
 const _: () = assert!(CHUNK_EXTENSIONS_SIZE_MAX * 2 < READ_SIZE, "a chunk line fits into half a buffer");
-const _: () = assert!(FRAME_SIZE_MAX <= STREAM_WINDOW_SIZE, "the largest frame fits into a window");
-const _: () = assert!(STREAM_WINDOW_SIZE <= CONNECTION_WINDOW_SIZE, "a stream can use its window");
-const _: () = assert!(SEND_QUANTUM <= TRANSMIT_SIZE_MAX, "several streams have a turn within the bytes framed ahead");
 const _: () = assert!(HEAD_SIZE_MAX <= FRAME_SIZE_MAX as usize, "a field block fits into a frame");
-const _: () = assert!(GPU_BUFFER_ALIGNMENT.is_power_of_two() && GPU_FLIGHTS_MAX >= 2, "an upload can overlap a run");
-const _: () =
-    assert!(SERVER_RESETS_MAX < CLIENT_RESETS_MAX, "resets for faults are limited more tightly than the client's own");

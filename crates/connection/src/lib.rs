@@ -4,4 +4,5 @@
 pub mod http1;
 pub mod http2;
 mod input;
+mod limits;
 pub mod tls;

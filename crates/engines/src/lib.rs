@@ -3,6 +3,7 @@
 
 mod c_library;
 pub mod gpu;
+mod limits;
 mod model_file;
 pub mod onnxruntime;
 pub mod openvino;

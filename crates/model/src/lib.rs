@@ -9,6 +9,7 @@ pub mod ensemble;
 pub mod fuzz;
 pub mod identity;
 pub mod labels;
+mod limits;
 pub mod name;
 pub mod narrow;
 pub mod onnx;

@@ -2,6 +2,7 @@
 //! of those backends, which also serves them inside the server.
 
 pub mod isolation;
+mod limits;
 pub mod private_directory;
 pub mod python;
 pub mod triton;

@@ -8,6 +8,7 @@ pub mod front_end;
 pub mod grpc;
 pub mod infer;
 pub mod keys;
+mod limits;
 pub mod logging;
 pub mod orca;
 mod outputs;

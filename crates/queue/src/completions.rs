@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Waker;
 
+use crate::limits::RESPONSES_UNREAD_MAX;
 use crate::sync::{AtomicCell, AtomicU64, AtomicWaker, SegQueue};
 use backend::{self, Answer, AnswerPart, RequestDetails, Ticket};
-use base::limits::{IN_FLIGHT_MAX, RESPONSES_UNREAD_MAX};
+use base::limits::IN_FLIGHT_MAX;
 use base::tensor::Tensor;
 
 /// The claims, tensors and answers of one shard's requests. Ticket indices are the indices of all its tables.

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle};
 
+use crate::limits::GIVEN_UP_PAUSE;
 use crate::model_queue::{ModelQueue, NextWork};
 use crate::run_limit::RunLimit;
 use crate::served_model::{Placement, ServedModel};
 use backend::{Batch, InFlightState, Instance, RunObserver, answering};
 use base::error::Error;
-use base::limits::GIVEN_UP_PAUSE;
 use base::time::Clock;
 
 /// Has the runs of a new inline instance watched, if they have a limit.

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::limits::MODEL_READY_ASKERS_MAX;
 use crate::one_shot::{Lease, OneShotReceiver, OneShotSender, one_shot};
 use crate::sync::{AtomicBool, SharedQueue};
 use backend::LoadedModel;
 use base::error::Error;
-use base::limits::MODEL_READY_ASKERS_MAX;
 
 /// The question to one model version, and the callers that wait for its answer.
 #[derive(Default)]

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use crate::completions::Completions;
+use crate::limits::{RESPONSE_COST, RESPONSES_BYTES_MAX};
 use backend::{Answer, AnswerPart, Ticket};
 use base::error::{Code, Error};
-use base::limits::{IN_FLIGHT_MAX, RESPONSE_COST, RESPONSES_BYTES_MAX};
+use base::limits::IN_FLIGHT_MAX;
 
 /// The slots of one shard's requests; at most [`IN_FLIGHT_MAX`] are in use.
 pub struct RequestSlots {
@@ -399,7 +400,7 @@ mod tests {
         request_slots.drain();
         assert!(poll(&mut pending).is_pending());
         assert_eq!(sink.taken.get(), 2);
-        for _ in 3..base::limits::RESPONSES_UNREAD_MAX + 2 {
+        for _ in 3..crate::limits::RESPONSES_UNREAD_MAX + 2 {
             assert!(responder.has_room());
             responder.send_more(output(1));
         }

@@ -8,7 +8,7 @@ use std::thread::Thread;
 
 use crossbeam_queue::ArrayQueue;
 
-use base::limits::TRACE_QUEUE_SIZE_MAX;
+use crate::limits::TRACE_QUEUE_SIZE_MAX;
 use trace::TraceRecord;
 
 /// The queue: any number of shards, and one thread that reads.

@@ -10,6 +10,7 @@ mod forecast;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod hold;
+mod limits;
 mod ordering;
 mod policy;
 mod queue;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::limits::{ROW_COST_MARGIN, ROW_COST_RUNS};
 use crate::run_time::size_class;
-use base::limits::{ROW_COST_MARGIN, ROW_COST_RUNS};
 
 /// Runs after which the cost is known.
 const ROW_COST_RUNS_MIN: usize = 5;

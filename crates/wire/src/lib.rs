@@ -9,6 +9,7 @@ pub mod hpack;
 pub mod http1;
 pub mod http2;
 pub mod json;
+mod limits;
 pub mod message;
 pub mod placed;
 pub mod proto;

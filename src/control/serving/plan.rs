@@ -50,12 +50,12 @@ use crate::shard::services::control_request::ControlRequests;
 use crate::shard::services::shared_memory::SharedMemoryClient;
 use crate::wire::compression::deflate::DeflateLevel;
 
-/// Niceness of the threads that read such bodies: a tenth of a shard's share of a core that both must have.
+/// Niceness of the threads that read large bodies: a tenth of a shard's share of a core that both must have.
 const JOB_NICENESS: i32 = 10;
 /// Share of the process's memory, as a divisor, for requests that are being received (`--receive-memory-bytes-max`): as
 /// much again may wait in queues, be computed with and be on its way out.
 const RECEIVE_MEMORY_PART: usize = 4;
-/// The same with `--compat=triton`: tritonserver's fixed bound (`MAX_GRPC_MESSAGE_SIZE`).
+/// Bytes of one gRPC message with `--compat=triton`: tritonserver's fixed bound (`MAX_GRPC_MESSAGE_SIZE`).
 const GRPC_MESSAGE_SIZE_MAX_TRITON: usize = i32::MAX as usize;
 
 /// The plan of the whole server at start.

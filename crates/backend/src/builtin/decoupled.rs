@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::limits::DECOUPLED_THREADS_MAX;
 use crate::text::ShapeText;
 use crate::{Backend, Batch, Instance, LoadedModel, Request, Responder, Threads};
 use base::error::{Code, Error};
-use base::limits::DECOUPLED_THREADS_MAX;
 use base::tensor::{Datatype, Shape, Tensor};
 use base::time::Clock;
 use model::{ModelSpec, TensorSpec};

@@ -10,10 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::custom_metrics::{CustomMetrics, MetricKind, MetricOperation, MetricSeries, ProcessMetrics};
+use crate::limits::LEFT_OUT_SIZE_MAX;
 use crate::text::{ShapeText, config_name};
 use crate::{Backend, Batch, Instance, LoadedModel, Request, Threads};
 use base::error::Error;
-use base::limits::LEFT_OUT_SIZE_MAX;
 use base::tensor::{AlignedBuffer, Shape, Tensor, byte_size, element_count};
 use base::time::Clock;
 use model::parameters::{ParameterValue, Parameters};

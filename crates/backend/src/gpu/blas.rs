@@ -16,7 +16,7 @@ use std::sync::Arc;
 use libloading::Library as SharedObject;
 
 use crate::gpu::driver::{Blas, DevicePointer, DriverError, GpuFault, GpuStream, MatrixProduct};
-use base::limits::GPU_MATMULS_KEPT_MAX;
+use crate::limits::GPU_MATMULS_KEPT_MAX;
 
 /// `cublasStatus_t`; 0 is success.
 type CublasStatus = c_int;

@@ -24,7 +24,7 @@ use crate::gpu::driver::{
     Blas, DevicePointer, DeviceProperties, DriverError, GpuContext, GpuContextHandle, GpuDriver, GpuEvent, GpuFunction,
     GpuModule, GpuStream, KernelValue, LaunchShape, SharedHandle,
 };
-use base::limits::GPU_KERNEL_ARGUMENTS_MAX;
+use crate::limits::GPU_KERNEL_ARGUMENTS_MAX;
 
 /// The oldest driver that has all symbols: that of CUDA 11.4.
 const DRIVER_VERSION_MIN: i32 = 11_040;

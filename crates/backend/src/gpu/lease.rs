@@ -111,7 +111,7 @@ impl fmt::Debug for TensorLease {
 mod tests {
     use super::*;
     use crate::gpu::fake::Fake;
-    use base::limits::GPU_LEASE_BYTES_MAX;
+    use crate::limits::GPU_LEASE_BYTES_MAX;
 
     #[test]
     fn memory_is_used_again_by_a_tensor_of_like_size_and_ends_with_the_context() {

@@ -8,7 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::gpu::driver::{DevicePointer, DriverError, GpuContext};
 use crate::gpu::memory_budget::MemoryBudget;
-use base::limits::{GPU_BUFFER_ALIGNMENT, GPU_LEASE_BYTES_MAX};
+use crate::limits::GPU_LEASE_BYTES_MAX;
+use base::limits::GPU_BUFFER_ALIGNMENT;
 
 /// The pieces of a context, by size.
 #[derive(Default)]

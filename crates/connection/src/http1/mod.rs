@@ -25,11 +25,9 @@ use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::limits::{BLANK_LINES_MAX, RECEIVE_WAIT_MAX};
 use base::budget::{ReceiveBudget, ReceiveReservation, Shortage};
-use base::limits::{
-    BLANK_LINES_MAX, BODY_SIZE_MAX, BODY_STEP_SIZE, BODY_TIMEOUT, HEAD_SIZE_MAX, HEAD_TIMEOUT, IDLE_TIMEOUT, READ_SIZE,
-    RECEIVE_WAIT_MAX,
-};
+use base::limits::{BODY_SIZE_MAX, BODY_STEP_SIZE, BODY_TIMEOUT, HEAD_SIZE_MAX, HEAD_TIMEOUT, IDLE_TIMEOUT, READ_SIZE};
 use base::time::Instant;
 use wire::http1::reply::{self, BodyFraming, CONTINUE, ConnectionOption, LAST_CHUNK};
 use wire::http1::section::SectionScan;

@@ -4,10 +4,8 @@
 
 use std::time::Duration;
 
-use base::limits::{
-    BUDGET_INTERVAL, CLIENT_RESETS_MAX, CONTINUATIONS_MAX, CONTROL_FRAMES_MAX, HEAD_SIZE_MAX, HEAD_TIMEOUT,
-    SERVER_RESETS_MAX,
-};
+use crate::limits::{CONTINUATIONS_MAX, SERVER_RESETS_MAX};
+use base::limits::{BUDGET_INTERVAL, CLIENT_RESETS_MAX, CONTROL_FRAMES_MAX, HEAD_SIZE_MAX, HEAD_TIMEOUT};
 use base::time::Instant;
 use wire::http2::error::{ErrorCode, PeerFault};
 

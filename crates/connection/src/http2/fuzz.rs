@@ -7,7 +7,8 @@ use bytes::Bytes;
 
 use crate::http1::fuzz::PlainBody;
 use crate::http2::{CallStatus, ConnectionEvent, Http2Connection, Http2Settings, MessageDelivery, NextMessage};
-use base::limits::{CONTROL_BACKLOG_SIZE_MAX, FRAME_SIZE_MAX, SEND_QUANTUM, TRANSMIT_SIZE_MAX};
+use crate::limits::{CONTROL_BACKLOG_SIZE_MAX, SEND_QUANTUM, TRANSMIT_SIZE_MAX};
+use base::limits::FRAME_SIZE_MAX;
 use base::policy::KeepAlivePolicy;
 use base::time::Instant;
 use wire::http2::frame::{FrameHead, FrameKind, HEAD_SIZE};

@@ -7,7 +7,7 @@ use base::limits::PING_INTERVAL_MIN;
 use base::policy::KeepAlivePolicy;
 use base::time::Instant;
 
-/// The same of a client without calls: what TCP's own keep-alive takes (RFC 9293 §3.8.4), as in gRPC.
+/// Interval of a client's pings while it has no calls: what TCP's own keep-alive takes (RFC 9293 §3.8.4), as in gRPC.
 const IDLE_PING_INTERVAL_MIN: Duration = Duration::from_secs(7_200);
 
 /// The step that is due.

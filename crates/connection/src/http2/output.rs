@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use base::limits::{COALESCE_SIZE_MAX, TRANSMIT_SIZE_MAX};
+use crate::limits::TRANSMIT_SIZE_MAX;
+use base::limits::COALESCE_SIZE_MAX;
 
 /// Frames on their way out.
 #[derive(Debug, Default)]

@@ -1,7 +1,8 @@
 //! The read position of a connection: its input buffer, and the frame or field block that is not complete yet.
 
 use crate::input::InputBuffer;
-use base::limits::{CONTINUATIONS_MAX, FRAME_SIZE_MAX, READ_SIZE};
+use crate::limits::CONTINUATIONS_MAX;
+use base::limits::{FRAME_SIZE_MAX, READ_SIZE};
 use wire::http2::StreamId;
 
 /// Received bytes, and the frame that the next ones belong to. At most one of `block`, `data` and

@@ -10,7 +10,7 @@ use crate::http2::reader::IncomingBlock;
 use crate::http2::receive::closed_fault;
 use crate::http2::stream::{ClosedStream, StreamState};
 use crate::http2::{Http2Connection, Http2Limit};
-use base::limits::CONTINUATIONS_MAX;
+use crate::limits::CONTINUATIONS_MAX;
 use base::time::Instant;
 use wire::compression::ContentCoding;
 use wire::grpc::Gatherer;

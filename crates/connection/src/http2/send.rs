@@ -12,7 +12,8 @@ use crate::http2::incoming::{CallFault, MessageDelivery, NextMessage, StreamCont
 use crate::http2::response::{CallStatus, ResponseEnd, ResponseFrames, ResponseHead};
 use crate::http2::sender::FrameSender;
 use crate::http2::stream::{ClosedStream, Http2Stream, OutgoingContent, StreamState};
-use base::limits::{BODY_STEP_SIZE, CONTROL_BACKLOG_SIZE_MAX, SEND_QUANTUM};
+use crate::limits::{CONTROL_BACKLOG_SIZE_MAX, SEND_QUANTUM};
+use base::limits::BODY_STEP_SIZE;
 use base::time::Instant;
 use wire::compression::{Coding, ContentCoding};
 use wire::http1::reply::has_length;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::http2::flow::SendWindow;
 use crate::http2::output::FrameQueue;
 use crate::http2::response::ResponseEncoder;
-use base::limits::{CONTROL_BACKLOG_SIZE_MAX, TRANSMIT_SIZE_MAX};
+use crate::limits::{CONTROL_BACKLOG_SIZE_MAX, TRANSMIT_SIZE_MAX};
 use wire::http2::error::{ErrorCode, PeerFault};
 use wire::http2::frame::{self, FrameKind};
 use wire::http2::settings::{self, PeerSettings};

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use super::fuzz::{fuzz_connection, mix};
 use super::*;
 use crate::http1::fuzz::PlainBody;
+use crate::limits::{CONTINUATIONS_MAX, RECEIVE_WAIT_MAX, SERVER_RESETS_MAX, TRANSMIT_SIZE_MAX};
 use base::budget::{ReceiveReservation, Shortage, testing};
-use base::limits::{CONTINUATIONS_MAX, RECEIVE_WAIT_MAX, SERVER_RESETS_MAX, TRANSMIT_SIZE_MAX};
 use wire::hpack::decoder::Decoder;
 use wire::hpack::encoder::{Encoder, Indexing};
 use wire::http2::frame::{FrameHead, FrameKind, HEAD_SIZE};
@@ -173,8 +173,8 @@ fn a_small_answer_goes_out_between_the_frames_of_large_ones() {
         by_stream[head.stream.0 as usize] += payload.len();
     }
     // The frames made ahead, and a turn of each.
-    assert!(before <= TRANSMIT_SIZE_MAX + 4 * base::limits::SEND_QUANTUM, "{before} bytes before it");
-    assert!(by_stream[1].abs_diff(by_stream[3]) <= 2 * base::limits::SEND_QUANTUM, "{by_stream:?}");
+    assert!(before <= TRANSMIT_SIZE_MAX + 4 * crate::limits::SEND_QUANTUM, "{before} bytes before it");
+    assert!(by_stream[1].abs_diff(by_stream[3]) <= 2 * crate::limits::SEND_QUANTUM, "{by_stream:?}");
     assert_eq!(machine.stream_count(), 2);
 }
 

@@ -12,7 +12,7 @@ use rustls::server::{NoServerSessionStorage, ServerConfig, WebPkiClientVerifier}
 use rustls::time_provider::TimeProvider;
 use rustls::{Error, InconsistentKeys, RootCertStore};
 
-use base::limits::TLS_TICKETS;
+use crate::limits::TLS_TICKETS;
 use wire::x509;
 
 /// HTTP/2 by its name in TLS (RFC 7301).

@@ -12,9 +12,10 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, ProtocolVersion, RootCertStore};
 
+use crate::limits::TLS_INPUT_SIZE_MAX;
 use crate::tls::config::WallTime;
 use crate::tls::{ALPN_H2, ALPN_HTTP1, TlsConfig, TlsConnection, TlsFault, TlsInput, TlsPem};
-use base::limits::{READ_SIZE, TLS_INPUT_SIZE_MAX};
+use base::limits::READ_SIZE;
 
 /// Public with the source: of tests alone.
 const CERTIFICATE: &[u8] = include_bytes!("../../../../tests/tls/server.pem");

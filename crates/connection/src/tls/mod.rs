@@ -24,7 +24,8 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 use rustls::{Error, HandshakeKind};
 
 use crate::input::InputBuffer;
-use base::limits::{READ_SIZE, TLS_INPUT_SIZE_MAX};
+use crate::limits::TLS_INPUT_SIZE_MAX;
+use base::limits::READ_SIZE;
 
 pub use self::config::{ALPN_H2, ALPN_HTTP1, TlsConfig, TlsFile, TlsFileFault, TlsPem, WallSeconds, install_provider};
 #[cfg(any(test, feature = "fuzz"))]

@@ -19,13 +19,14 @@ use crate::gpu::answer;
 use crate::gpu::program::{GpuProgram, ProgramSource};
 use crate::gpu::slot::{BatchSlot, InFlightBatch, OutputTransfer};
 use crate::gpu::slot_sizes::SlotSizes;
+use crate::limits::{GPU_FLIGHTS_MAX, GPU_POLL};
 use backend::batch::{answer_all, check_request, check_tensors};
 use backend::gpu::device::OpenDevice;
 use backend::gpu::driver::{DriverError, GpuFault};
 use backend::gpu::figures::GpuInstanceFigures;
 use backend::{Batch, InFlightState, Instance, OutputNeed, Request};
 use base::error::Error;
-use base::limits::{GPU_FLIGHTS_MAX, GPU_POLL, GPU_RUN_MAX};
+use base::limits::GPU_RUN_MAX;
 use base::time::Clock;
 use model::ModelSpec;
 

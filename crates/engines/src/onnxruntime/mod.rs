@@ -40,13 +40,13 @@ use ort::logging::LogLevel;
 use ort::{ErrorCode, LoadDynamicError};
 
 use crate::gpu::GpuModel;
+use crate::limits::GPU_COPIED_MODEL_SIZE_MAX;
 use crate::model_file::ModelFile;
 use backend::blame;
 use backend::engine_run::BatchedInstance;
 use backend::gpu::{Gpu, GpuInstanceFigures, Gpus};
 use backend::{Backend, Instance, LoadedModel, Threads, threads};
 use base::error::{Code, Error};
-use base::limits::GPU_COPIED_MODEL_SIZE_MAX;
 use model::ModelSpec;
 use model::onnx::graph::OnnxGraph;
 use model::onnx::work::why_not_by_shape;

@@ -23,13 +23,14 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::limits::TREE_INLINE_STEPS_MAX;
 use crate::model_file::model_path;
 use backend::batch::InputConversion;
 use backend::engine_run::{BatchedInstance, EngineInputs, EngineInstance};
 use backend::text::{ShapeText, config_name};
 use backend::{Backend, Instance, LoadedModel, Threads};
 use base::error::Error;
-use base::limits::{MODEL_SIZE_MAX, TREE_INLINE_STEPS_MAX};
+use base::limits::MODEL_SIZE_MAX;
 use base::tensor::{AlignedBuffer, Datatype, Shape, Tensor};
 use model::trees::{self, Arithmetic, ScoreLink, TreeModel};
 use model::{ModelSpec, TensorSpec};

@@ -2,8 +2,8 @@
 //! `checksum` is built in; any other is a library, and is refused by name. Called by
 //! [`crate::config`]; the files are read by the caller.
 
+use crate::limits::CHECKSUMS_MAX;
 use base::error::Error;
-use base::limits::CHECKSUMS_MAX;
 use wire::proto::inference::ModelConfig;
 
 /// A file of a model, and its checksum.

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 
 use crate::config::tensors::TensorIo;
 use crate::datatype;
+use crate::limits::MODEL_TENSORS_MAX;
 use crate::spec::{BatchInput, BatchInputKind};
 use base::error::Error;
-use base::limits::MODEL_TENSORS_MAX;
 use wire::proto::inference::batch_input::Kind;
 use wire::proto::inference::{self as proto, DataType, ModelConfig, batch_output};
 

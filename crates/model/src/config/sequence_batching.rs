@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use crate::ModelSpec;
 use crate::datatype;
+use crate::limits::{MODEL_TENSORS_MAX, SEQUENCE_SLOTS_MAX};
 use crate::name;
 use crate::spec::sequence::{ControlKind, ControlSpec, SequenceBatching, SequenceStrategy, StateSpec};
 use base::error::Error;
-use base::limits::{MODEL_TENSORS_MAX, RANK_MAX, SEQUENCE_SLOTS_MAX, SEQUENCE_STATE_BYTES_MAX};
+use base::limits::{RANK_MAX, SEQUENCE_STATE_BYTES_MAX};
 use base::tensor::{AlignedBuffer, Datatype, Shape, Tensor, byte_size, element_count, strings};
 use wire::proto::inference::model_config::SchedulingChoice;
 use wire::proto::inference::model_sequence_batching as proto;

@@ -4,8 +4,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::limits::MODEL_TENSORS_MAX;
 use base::error::Error;
-use base::limits::{MODEL_TENSORS_MAX, RANK_MAX};
+use base::limits::RANK_MAX;
 use wire::proto::inference::model_input::Format;
 use wire::proto::inference::{DataType, ModelConfig, ModelInput, ModelOutput, ModelTensorReshape};
 

@@ -2,9 +2,9 @@
 //! files in the directory, and inputs and outputs from the model itself. Triton fills in none of it
 //! and refuses a configuration that leaves it out.
 
+use crate::limits::TREE_ROWS_DEFAULT;
 use crate::platform::{FIL_BACKEND, TREE_FILES};
 use crate::trees::TreeModel;
-use base::limits::TREE_ROWS_DEFAULT;
 use wire::proto::inference::model_config::SchedulingChoice;
 use wire::proto::inference::model_instance_group::Kind;
 use wire::proto::inference::{DataType, ModelConfig, ModelDynamicBatching, ModelInput, ModelOutput, ModelParameter};

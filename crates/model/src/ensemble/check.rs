@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::limits::ENSEMBLE_STEPS_MAX;
 use crate::platform::ENSEMBLE_PLATFORM;
 use base::error::Error;
-use base::limits::ENSEMBLE_STEPS_MAX;
 use wire::proto::inference::model_config::SchedulingChoice;
 use wire::proto::inference::{ModelConfig, ModelEnsembling};
 

@@ -81,7 +81,7 @@ fn every_step_is_complete_and_every_tensor_is_made_once_and_used() {
     check(one, "m: I=x J=t > O=y; m: I=y > O=t", "output 'y' for ensemble 'e' is not written"); // a circle
     check(one, "m: I=x > O=y P=t", "ensemble tensor 't' is unused in ensemble 'e'");
     check(one, "m: I=x > O=y; m: I=t > O=u", "ensemble tensor 't' is unused in ensemble 'e'");
-    let many: Vec<_> = (0..=base::limits::ENSEMBLE_STEPS_MAX).map(|index| format!("m: I=x > O=t{index}")).collect();
+    let many: Vec<_> = (0..=crate::limits::ENSEMBLE_STEPS_MAX).map(|index| format!("m: I=x > O=t{index}")).collect();
     check(one, &many.join(";"), "ensemble 'e' has 257 steps, more than the 256 allowed");
 }
 

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::limits::GRAPHS_DEEP_MAX;
 use crate::onnx::{OnnxField, OnnxFields, find};
 use base::error::Error;
-use base::limits::GRAPHS_DEEP_MAX;
 
 /// External data files of one ONNX model: exporters write one in all, or one for each layer.
 const EXTERNAL_FILES_MAX: usize = 16_384;

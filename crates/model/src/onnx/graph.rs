@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::limits::GRAPHS_DEEP_MAX;
 use crate::onnx::initializer::{read_tensor, read_varints};
 use crate::onnx::{OnnxField, OnnxFields, find};
 use base::error::Error;
-use base::limits::{GRAPH_NODES_MAX, GRAPHS_DEEP_MAX};
+use base::limits::GRAPH_NODES_MAX;
 use base::tensor::{AlignedBuffer, Datatype, Shape, Tensor, element_count};
 
 /// The graph of an ONNX file, or one inside it, which may also read values of the graphs around it.

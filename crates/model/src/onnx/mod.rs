@@ -16,9 +16,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::labels::Labels;
+use crate::limits::MODEL_TENSORS_MAX;
 use crate::onnx::wrapped_outputs::unwrap_outputs;
 use base::error::Error;
-use base::limits::{MODEL_TENSORS_MAX, RANK_MAX};
+use base::limits::RANK_MAX;
 use base::tensor::{Datatype, Shape};
 
 /// The inputs, outputs and operator sets of an ONNX file.

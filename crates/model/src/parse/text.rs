@@ -13,10 +13,11 @@ use prost_reflect::{
 };
 
 use crate::datatype;
+use crate::limits::CONFIG_DEPTH_MAX;
 use crate::parse::schema;
 use crate::parse::token::{Token, TokenError, TokenKind, Tokens, unquote};
 use base::error::Error;
-use base::limits::{CONFIG_DEPTH_MAX, CONFIG_SIZE_MAX};
+use base::limits::CONFIG_SIZE_MAX;
 use base::tensor::Datatype;
 use wire::placed::{Placed, PlacedError};
 use wire::{json, toml};

@@ -8,6 +8,7 @@ pub mod index;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
+use crate::limits::VERSIONS_MAX;
 use crate::name;
 use crate::parse::text::{ConfigText, Notation};
 use crate::platform::{
@@ -16,7 +17,6 @@ use crate::platform::{
 use crate::spec::VersionPolicy;
 use crate::tensorflow::SAVED_MODEL_FILE;
 use base::error::Error;
-use base::limits::VERSIONS_MAX;
 
 /// A directory tree as listed: a repository, its model directories, their version directories.
 ///

@@ -7,7 +7,7 @@ pub mod http_index;
 pub mod index;
 pub mod plan;
 
-use base::limits::STORE_PATH_SIZE_MAX;
+use crate::limits::STORE_PATH_SIZE_MAX;
 
 /// One object of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,9 +11,10 @@ mod testing;
 
 use std::collections::BTreeMap;
 
+use crate::limits::MODEL_TENSORS_MAX;
 use crate::signature::{ModelSignature, SignatureTensor};
 use base::error::Error;
-use base::limits::{MODEL_TENSORS_MAX, RANK_MAX};
+use base::limits::RANK_MAX;
 use base::tensor::{Datatype, Shape};
 use wire::json::{Document, ValueKind};
 use wire::protobuf::{WireError, fields};

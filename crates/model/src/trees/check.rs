@@ -2,8 +2,9 @@
 //! values exist, and sizes are within bounds. Every reader's model passes here. Nothing recurses: a
 //! tree may be as deep as its file is long.
 
+use crate::limits::TREE_LEAF_VALUES_MAX;
 use crate::trees::{DecisionTree, SplitTest, TreeModel, TreeNode};
-use base::limits::{TREE_LEAF_VALUES_MAX, TREE_NODES_MAX};
+use base::limits::TREE_NODES_MAX;
 
 /// Checks a model and measures the depth of its trees.
 ///

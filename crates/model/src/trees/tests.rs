@@ -1,7 +1,8 @@
 //! Faulty files and their errors. The answers of models are tested with the backend.
 
 use super::*;
-use base::limits::{TREE_LEAF_VALUES_MAX, TREE_NODES_MAX, TREE_VALUES_MAX};
+use crate::limits::{TREE_LEAF_VALUES_MAX, TREE_VALUES_MAX};
+use base::limits::TREE_NODES_MAX;
 
 const XGBOOST: &str = include_str!("../../../../fuzz/corpus/trees/xgboost.json");
 const UBJSON: &[u8] = include_bytes!("../../../../fuzz/corpus/trees/xgboost.ubj");

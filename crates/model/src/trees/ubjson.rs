@@ -4,9 +4,10 @@
 
 use std::borrow::Cow;
 
+use crate::limits::TREE_VALUES_MAX;
 use crate::trees::TreeFault;
 use crate::trees::value::{NumberArray, TreeValue};
-use base::limits::{JSON_DEPTH_MAX, TREE_VALUES_MAX};
+use base::limits::JSON_DEPTH_MAX;
 
 /// Reads a document.
 ///

@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
+use crate::limits::TREE_VALUES_MAX;
 use crate::trees::TreeFault;
-use base::limits::TREE_VALUES_MAX;
 use wire::json::{Document, JsonValue, RawArray, ValueKind, read_booleans, read_numbers};
 
 /// A value.

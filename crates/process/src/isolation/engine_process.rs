@@ -11,6 +11,7 @@ use crate::isolation::message::{
     ClaimedAnswer, RegionMessage, batch_parts, decode_answers, decode_outcome, encode_batch, span,
 };
 use crate::isolation::socket::{EngineFrame, EngineSocket, SocketState};
+use crate::limits::ENGINE_REGION_SIZE;
 use crate::python::ProcessCommand;
 use crate::python::ProcessProgram;
 use crate::python::exit::ExitReason;
@@ -20,11 +21,10 @@ use crate::python::process::PythonProcess;
 use crate::python::region::{ReleasedSlots, RequestRegion, ResponseRegion, TensorPolicy, take_tensor};
 use backend::Request;
 use base::error::{Code, Error};
-use base::limits::ENGINE_REGION_SIZE;
 use base::tensor::Tensor;
 use model::ModelSpec;
 
-/// Bytes of such a region that stay in memory after a batch that needed more: a batch of images.
+/// Bytes of the region of an isolated engine that stay in memory after a batch that needed more: a batch of images.
 const ENGINE_REGION_KEPT: u64 = 16 * 1024 * 1024;
 
 /// The time to wait for the end of a process, to report its reason.

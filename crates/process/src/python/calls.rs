@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::limits::PYTHON_CALLS_MAX;
 use crate::python::inbox::{CallReplies, InboxItem};
 use crate::python::instance::PythonInstance;
 use crate::python::message::{
@@ -15,7 +16,6 @@ use backend::RequestDetails;
 use backend::details::CallChain;
 use backend::gateway::{CallState, NestedCall, NestedOrder, NestedReply, OrderKind};
 use base::error::Error;
-use base::limits::PYTHON_CALLS_MAX;
 use base::time::Instant;
 use model::parameters::Parameters;
 

@@ -18,6 +18,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
+use crate::limits::{PYTHON_DRAIN_SIZE_MAX, PYTHON_READ_SIZE, PYTHON_TERMINATE_WAIT};
 use crate::python::line::LineCutter;
 use crate::python::message::LogLevel;
 use crate::python::process::{HostWake, ProcessState, PythonProcess};
@@ -25,10 +26,7 @@ use crate::python::program::ProcessCommand;
 use crate::python::roster::{ModelProcess, ProcessRoster};
 use crate::python::spawn::spawn;
 use base::error::Error;
-use base::limits::{
-    LOG_FLUSH_STEP, LOG_LINE_COST, LOG_MODEL_STEPS_MAX, LOG_QUEUE_SIZE_MAX, PYTHON_DRAIN_SIZE_MAX, PYTHON_READ_SIZE,
-    PYTHON_TERMINATE_WAIT,
-};
+use base::limits::{LOG_FLUSH_STEP, LOG_LINE_COST, LOG_MODEL_STEPS_MAX, LOG_QUEUE_SIZE_MAX};
 use base::time::{Clock, Instant};
 
 /// Takes a line for the log, which escapes it.

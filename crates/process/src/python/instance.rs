@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::limits::PYTHON_OPEN_REQUESTS_MAX;
 use crate::python::context::{ModelProgram, PythonModelContext};
 use crate::python::inbox::InstanceInbox;
 use crate::python::link::PythonLink;
@@ -25,7 +26,6 @@ use crate::python::region::TensorPolicy;
 use backend::custom_metrics::ProcessMetrics;
 use backend::{Batch, InFlightState, Instance, Request, RunWatch};
 use base::error::Error;
-use base::limits::PYTHON_OPEN_REQUESTS_MAX;
 use base::tensor::{Datatype, Shape, Tensor};
 use base::time::{Clock, Instant};
 

@@ -1,6 +1,6 @@
 //! Splits the output of a process into lines. Pure.
 
-use base::limits::PYTHON_LINE_SIZE_MAX;
+use crate::limits::PYTHON_LINE_SIZE_MAX;
 
 /// The start of a line whose end has not come.
 #[derive(Debug, Default)]

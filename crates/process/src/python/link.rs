@@ -16,8 +16,8 @@ use rustix::net::{
     sendmsg, socketpair,
 };
 
+use crate::limits::PYTHON_UNSENT_SIZE_MAX;
 use crate::python::message::FrameBuffer;
-use base::limits::PYTHON_UNSENT_SIZE_MAX;
 
 /// Bytes that one read of a socket may take.
 const READ_SIZE: usize = 64 * 1024;

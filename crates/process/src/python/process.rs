@@ -18,9 +18,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use crate::limits::PYTHON_STDERR_KEPT_MAX;
 use crate::python::exit::ExitReason;
 use crate::python::program::ProcessProgram;
-use base::limits::PYTHON_STDERR_KEPT_MAX;
 
 /// A process of a model: of a Python interpreter, or of this program with an engine. It is killed when this is dropped,
 /// unless [`Self::end`] was called.

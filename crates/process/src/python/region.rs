@@ -25,8 +25,9 @@ use crossbeam_queue::SegQueue;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::limits::PYTHON_VIEW_SIZE_MIN;
 use crate::python::message::{ClaimedTensor, MessageError, Span, SpanLayout};
-use base::limits::{PYTHON_VIEW_SIZE_MIN, TENSOR_ALIGNMENT};
+use base::limits::TENSOR_ALIGNMENT;
 use base::tensor::strings::Strings;
 use base::tensor::{AlignedBuffer, Datatype, Tensor, byte_size, element_count};
 

@@ -20,7 +20,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use flate2::read::MultiGzDecoder;
 use tar::{Entry, EntryType};
 
-use base::limits::ARCHIVE_SIZE_MAX;
+use crate::limits::ARCHIVE_SIZE_MAX;
 
 /// Entries of a packed Python environment: four times those of the largest that are in use.
 const ARCHIVE_ENTRIES_MAX: usize = 2_000_000;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::limits::HOSTED_OPEN_REQUESTS_MAX;
 use crate::triton::abi;
 use crate::triton::answers::HostedAnswers;
 use crate::triton::backend_object::{HostedBackend, PreferredGroup};
@@ -24,7 +25,6 @@ use crate::triton::request::RequestObject;
 use crate::triton::services::{self, HostOptions, HostServices};
 use backend::{Backend, Batch, Computation, InFlightState, Instance, LoadedModel, ReadyReply, Request, Threads};
 use base::error::Error;
-use base::limits::HOSTED_OPEN_REQUESTS_MAX;
 use base::time::Clock;
 use model::{InstanceKind, ModelSpec};
 

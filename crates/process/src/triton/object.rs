@@ -20,8 +20,8 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::limits::{HOSTED_SHELLS_KEPT, HOSTED_SHELLS_MAX};
 use base::error::Error;
-use base::limits::{HOSTED_SHELLS_KEPT, HOSTED_SHELLS_MAX};
 
 /// The tag of memory whose object is gone.
 const GONE: u64 = 0x6465_7465_726f_6e00;

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::limits::HOSTED_OPEN_REQUESTS_MAX;
 use crate::python::message::LogLevel;
 use crate::triton::abi;
 use crate::triton::engine::{HostedDraft, TritonHost};
@@ -18,7 +19,6 @@ use backend::gateway::{Gateway, NestedCall, NestedOrder, NestedReply, OrderKind}
 use backend::trial::{TrialAnswers, no_clock, tensor};
 use backend::{Answer, AnswerPart, Backend, Instance, LoadedModel, RequestDetails, run_to_end, threads};
 use base::error::{Code, Error};
-use base::limits::HOSTED_OPEN_REQUESTS_MAX;
 use base::tensor::{Datatype, Tensor};
 use model::ModelSpec as Spec;
 use model::config::{CompletionRules, ConfigDraft, ConfigSurroundings};

@@ -244,9 +244,9 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::limits::PYTHON_VIEW_SIZE_MIN;
     use crate::python::message::{AuxMessage, FrameBuffer, decode_aux};
     use crate::triton_process::link::Waiting;
-    use base::limits::PYTHON_VIEW_SIZE_MIN;
     use base::tensor::{Datatype, Shape};
 
     const SIZE: usize = 4 * PYTHON_VIEW_SIZE_MIN;

@@ -18,9 +18,8 @@ use std::time::Duration;
 
 use crate::keys::rate::KeyRate;
 use crate::keys::{ClassSet, KeyDigest};
-use base::limits::{
-    API_KEY_BURST_MAX, API_KEY_CONCURRENCY_MAX, API_KEY_INTERVAL_MAX, API_KEY_NAME_SIZE_MAX, API_KEYS_MAX,
-};
+use crate::limits::{API_KEY_BURST_MAX, API_KEY_CONCURRENCY_MAX, API_KEY_INTERVAL_MAX};
+use base::limits::{API_KEY_NAME_SIZE_MAX, API_KEYS_MAX};
 use base::policy::KeyClass;
 use wire::placed::{Placed, PlacedError, PlacedMember, PlacedValue};
 use wire::toml;

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use crate::keys::file::{ANONYMOUS, KeyFile, is_name};
 use crate::keys::{ClassSet, KeyTable};
-use base::limits::{API_KEY_CONCURRENCY_MAX, API_KEYS_MAX};
+use crate::limits::API_KEY_CONCURRENCY_MAX;
+use base::limits::API_KEYS_MAX;
 
 /// Reads any bytes as a file of keys and checks its properties: clients are told apart by name and
 /// by key, each has some access, its bounds hold; a mistake is one line that quotes no value. A

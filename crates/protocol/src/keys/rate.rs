@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use base::limits::{API_KEY_BURST_MAX, API_KEY_INTERVAL_MAX};
+use crate::limits::{API_KEY_BURST_MAX, API_KEY_INTERVAL_MAX};
 use base::time::Instant;
 
 /// A number of requests per second, and of requests at once.

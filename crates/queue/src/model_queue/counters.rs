@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
+use crate::limits::BATCH_SIZES_MAX;
 use backend::{AnswerOfBatch, ExecutionCounter};
-use base::limits::BATCH_SIZES_MAX;
 use base::metrics::{BatchCells, RowCostCells};
 use scheduler::{ReleaseReason, RowCosts};
 

@@ -7,9 +7,9 @@ use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, InBuffer, OutBuffer};
 
 use crate::compression::Coding;
-use base::limits::DEFLATE_SLICE;
+use crate::limits::DEFLATE_SLICE;
 
-/// The same at the low level: a millisecond at worst.
+/// Bytes that are compressed in one turn of a shard at the low level: a millisecond at worst.
 const DEFLATE_LOW_SLICE: usize = 32 * 1024;
 
 /// The time spent on making a message smaller.

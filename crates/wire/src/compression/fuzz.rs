@@ -6,7 +6,7 @@ use bytes::Bytes;
 use crate::compression::deflate::{DeflateLevel, Deflation};
 use crate::compression::inflate::{InflateFault, Inflation};
 use crate::compression::{AcceptedCoding, Coding, ContentCoding};
-use base::limits::DEFLATE_SLICE;
+use crate::limits::DEFLATE_SLICE;
 
 /// Bytes of an inflated body that are read: a target runs many thousand times a second.
 const READ_SIZE_MAX: usize = 1024 * 1024;

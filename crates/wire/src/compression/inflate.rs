@@ -8,7 +8,8 @@ use flate2::{Decompress, FlushDecompress, Status};
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use crate::compression::Coding;
-use base::limits::{INFLATE_INPUT_SLICE, INFLATE_MEMBERS_MAX};
+use crate::limits::INFLATE_MEMBERS_MAX;
+use base::limits::INFLATE_INPUT_SLICE;
 
 /// Bytes of a zstd body's window, as a power of two: every HTTP decoder must have it (RFC 9659).
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;

@@ -9,7 +9,7 @@ use crate::compression::deflate::DeflateLevel;
 use crate::compression::fuzz::{deflate, exercise, inflate};
 use crate::compression::inflate::{InflateFault, Inflation};
 use crate::compression::{AcceptedCoding, Coding, ContentCoding};
-use base::limits::{DEFLATE_SLICE, INFLATE_MEMBERS_MAX};
+use crate::limits::{DEFLATE_SLICE, INFLATE_MEMBERS_MAX};
 
 const CODINGS: [Coding; 3] = [Coding::Deflate, Coding::Gzip, Coding::Zstd];
 

@@ -9,7 +9,8 @@ use crate::json::cursor::{Cursor, NumberForm, find};
 #[cfg(any(test, feature = "fuzz"))]
 use crate::json::writer;
 use crate::json::{JsonError, JsonFault, RawArray, number};
-use base::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX};
+use crate::limits::JSON_NODES_MAX;
+use base::limits::JSON_DEPTH_MAX;
 
 /// A parsed document. Nodes are in the order of the text, so that the descendants of an array or object directly
 /// follow it.

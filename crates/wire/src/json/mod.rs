@@ -21,7 +21,8 @@ use std::fmt;
 pub use document::{Document, JsonValue, ValueKind};
 pub use element::{ArrayError, Number, read_booleans, read_numbers, read_strings};
 
-use base::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX};
+use crate::limits::JSON_NODES_MAX;
+use base::limits::JSON_DEPTH_MAX;
 
 /// The reason why a text is not JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

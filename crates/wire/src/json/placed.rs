@@ -2,8 +2,9 @@
 
 use crate::json::cursor::{Cursor, NumberForm};
 use crate::json::{JsonError, JsonFault};
+use crate::limits::JSON_NODES_MAX;
 use crate::placed::{Placed, PlacedError, PlacedMember, PlacedValue};
-use base::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX};
+use base::limits::JSON_DEPTH_MAX;
 
 /// Reads a whole text.
 ///

@@ -19,9 +19,9 @@ mod tests;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::limits::RUN_SHAPES_MAX;
 use backend::RunMemory;
 use base::error::Error;
-use base::limits::RUN_SHAPES_MAX;
 use base::tensor::{Datatype, Shape};
 use model::ModelSpec;
 use model::onnx::graph::OnnxGraph;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use prost_reflect::{DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
 
+use crate::limits::CONFIG_DEPTH_MAX;
 use crate::parse::text::{TextRefusal, expected_names, shown};
-use base::limits::CONFIG_DEPTH_MAX;
 use wire::placed::{Placed, PlacedMember, PlacedValue};
 
 /// Returns the message and the byte offsets of its fields by path.

@@ -341,7 +341,7 @@ fn only_the_last_lines_of_standard_error_are_kept() {
     assert_eq!(process.wait_ended(SOON), Some(ExitReason::Exited(0)));
     let kept = process.stderr();
     assert!(kept.ends_with("line 4999\nline 5000\n") && !kept.contains("line 1\n"), "{}", kept.len());
-    assert!(kept.len() <= 2 * base::limits::PYTHON_STDERR_KEPT_MAX);
+    assert!(kept.len() <= 2 * crate::limits::PYTHON_STDERR_KEPT_MAX);
     assert_eq!(logged("verbose").len(), 5_000);
 }
 

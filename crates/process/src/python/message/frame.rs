@@ -1,7 +1,7 @@
 //! Frames: the units into which the bytes of a socket are split.
 
+use crate::limits::{PYTHON_BUFFER_KEPT, PYTHON_FRAME_SIZE_MAX};
 use crate::python::message::MessageError;
-use base::limits::{PYTHON_BUFFER_KEPT, PYTHON_FRAME_SIZE_MAX};
 
 /// One message as it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

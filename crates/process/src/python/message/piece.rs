@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
+use crate::limits::PYTHON_TEXT_SIZE_MAX;
 use crate::python::json;
 use crate::python::message::frame::put_sized;
 use crate::python::message::{ClaimedResponse, ClaimedTensor, MessageError, Span};
 use backend::details::RequestDetails;
 use base::error::{Code, Error};
-use base::limits::{PARAMETERS_MAX, PYTHON_TEXT_SIZE_MAX, RANK_MAX, REQUEST_TENSORS_MAX, SEQUENCE_ID_SIZE_MAX};
+use base::limits::{PARAMETERS_MAX, RANK_MAX, REQUEST_TENSORS_MAX, SEQUENCE_ID_SIZE_MAX};
 use base::tensor::{Datatype, Shape, Tensor};
 use model::CorrelationId;
 use model::parameters::Parameters;

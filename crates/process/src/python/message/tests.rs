@@ -2,13 +2,13 @@ use backend::custom_metrics::{MetricKind, MetricOperation};
 use std::time::Duration;
 
 use super::*;
+use crate::limits::{PYTHON_BUFFER_KEPT, PYTHON_FRAME_SIZE_MAX, PYTHON_TEXT_SIZE_MAX};
 use crate::python::json::JsonItem;
 use backend::gateway::NestedReply;
 use backend::{OutputNeed, OutputNeeds, RequestDetails};
 use base::error::Code;
 use base::limits::{
-    BATCH_ROWS_MAX, ORDER_PARAMETERS_MAX, PARAMETERS_MAX, PYTHON_BUFFER_KEPT, PYTHON_FRAME_SIZE_MAX,
-    PYTHON_TEXT_SIZE_MAX, RANK_MAX, REQUEST_TENSORS_MAX, SEQUENCE_ID_SIZE_MAX,
+    BATCH_ROWS_MAX, ORDER_PARAMETERS_MAX, PARAMETERS_MAX, RANK_MAX, REQUEST_TENSORS_MAX, SEQUENCE_ID_SIZE_MAX,
 };
 use base::tensor::Tensor;
 use model::CorrelationId;
