@@ -52,6 +52,8 @@ function showLimits() {
   if (rows('nv_cpu_utilization').length) limits.push(['CPU of the machine', percent(sum('nv_cpu_utilization')), '', sum('nv_cpu_utilization')]);
   const total = sum('nv_cpu_memory_total_bytes');
   if (total) limits.push(bound('Memory of the machine', sum('nv_cpu_memory_used_bytes'), total, bytes));
+  const processes = sum('deuteron_model_process_memory_bytes');
+  if (processes) limits.push(['Memory of models in own processes', bytes(processes)]);
   const step = sum('deuteron_memory_step');
   if (step) limits.push(['Memory is short', `step ${step} of 4`, 'docs/operations.md says what each step is', step / 4]);
   const short = sum('deuteron_processes_short_of_cores');
@@ -162,6 +164,12 @@ function placeOf(own) {
   return { inline: 'server threads', worker: instances === 1 ? '1 own thread' : `${instances} own threads`, ensemble: 'its steps' }[placement] ?? placement;
 }
 
+// The memory of a model that runs in processes of its own.
+function memoryOf(own) {
+  const size = metrics.rows('deuteron_model_process_memory_bytes', own)[0]?.value;
+  return size === undefined ? '' : bytes(size);
+}
+
 // ---- the chosen model
 
 // The model of the address: the newest version that is ready, if it names none.
@@ -244,7 +252,7 @@ function showDetail() {
   if (!chosen?.metadata) return;
   const own = { model: chosen.name, version: chosen.version };
   const facts = [['Engine', engineOf(own)], ['Runs on', placeOf(own)], ['Version', chosen.version],
-    ['Largest batch', chosen.config.max_batch_size ? number(chosen.config.max_batch_size) : '']];
+    ['Memory of its processes', memoryOf(own)], ['Largest batch', chosen.config.max_batch_size ? number(chosen.config.max_batch_size) : '']];
   figures(byId('facts'), facts.filter(([, value]) => value));
   showHour();
   showBatches(own);

@@ -9,6 +9,7 @@ mod cores;
 mod environments;
 mod faults;
 mod life;
+mod memory;
 mod readiness;
 mod traced;
 pub mod zoo;

@@ -46,7 +46,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use base::error::Error;
-use base::metrics::BatchCells;
+use base::metrics::{BatchCells, Gauge};
 use base::tensor::Tensor;
 use base::time::{Clock, Stamps};
 use model::ModelSpec;
@@ -107,6 +107,11 @@ pub trait LoadedModel: Send + Sync {
 
     /// The counters of its instances on GPUs, if it has any.
     fn gpu_figures(&self) -> Option<Arc<gpu::GpuInstanceFigures>> {
+        None
+    }
+
+    /// The memory of its processes in bytes, if its instances run in processes of their own. Another thread measures it.
+    fn process_memory(&self) -> Option<&Gauge> {
         None
     }
 

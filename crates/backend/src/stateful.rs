@@ -19,6 +19,7 @@ use crate::{
     Threads, Ticket, wake_afterwards,
 };
 use base::error::Error;
+use base::metrics::Gauge;
 use base::tensor::{AlignedBuffer, Datatype, Shape, Tensor, strings};
 use base::time::Clock;
 use model::{ControlKind, ControlSpec, CorrelationId, ModelSpec, SequenceBatching, SequenceMark};
@@ -86,6 +87,10 @@ impl LoadedModel for StatefulModel {
             Computation::Elsewhere => Computation::Elsewhere,
             Computation::OfAnyLength | Computation::Short => Computation::OfAnyLength,
         }
+    }
+
+    fn process_memory(&self) -> Option<&Gauge> {
+        self.inner.process_memory()
     }
 
     fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {

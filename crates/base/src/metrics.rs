@@ -22,6 +22,7 @@ mod memory;
 mod model_cache;
 mod names;
 mod open_metrics;
+mod process_memory;
 mod reloads;
 mod responses;
 mod row_costs;
@@ -30,6 +31,7 @@ mod statistics;
 mod stores;
 mod summary;
 mod tls;
+mod traces;
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,14 +50,14 @@ pub use crate::metrics::connections::{ClientCells, ClientTimer, encode_connectio
 pub use crate::metrics::custom::{CustomFamily, CustomSeries, encode_custom};
 pub use crate::metrics::duration_total::DurationTotal;
 pub use crate::metrics::ensemble::StepTimes;
-pub use crate::metrics::gpus::{GpuBoard, GpuCells, GpuFigures};
+pub use crate::metrics::gpus::{Gauge, GpuBoard, GpuCells, GpuFigures};
 pub use crate::metrics::host::{CpuTimes, HostCells, memory};
 pub use crate::metrics::keys::{KeyCells, KeyRefusal, RefusalCells, encode_keys};
 pub use crate::metrics::latency::{FIRST_RESPONSE_BOUNDS, LatencyOptions, encode as encode_latencies};
 pub use crate::metrics::load::{LoadBoard, utilization};
 pub use crate::metrics::loads::LoadFigures;
 pub use crate::metrics::log_lines::encode_log_lines;
-pub use crate::metrics::memory::{MemoryLoss, encode as encode_memory};
+pub use crate::metrics::memory::{MemoryLoss, encode as encode_memory, encode_run_memory};
 pub use crate::metrics::model_cache::{ModelCacheCells, ModelWaitCells, encode as encode_model_cache};
 pub use crate::metrics::names::own_names;
 pub use crate::metrics::open_metrics::to_open_metrics;
@@ -66,6 +68,7 @@ pub use crate::metrics::sequences::SequenceFigures;
 pub use crate::metrics::statistics::{InferenceStatistics, ModelStatistics};
 pub use crate::metrics::stores::{StoreCells, encode_stores};
 pub use crate::metrics::tls::{HandshakeFailure, PortExpiry, TlsBoard, TlsCells};
+pub use crate::metrics::traces::encode_traces;
 
 use crate::metrics::statistics::nanos_of;
 
@@ -397,6 +400,8 @@ pub struct ModelFigures<'a> {
     pub row_costs: Option<RowCostFigures>,
     /// Its sequences, if it serves sequences.
     pub sequences: Option<SequenceFigures>,
+    /// Bytes of memory of its processes, if it has any and they were measured.
+    pub process_memory: Option<u64>,
     /// Its batches on GPUs, if it has instances there.
     pub gpu: Option<GpuFigures>,
 }
@@ -433,6 +438,7 @@ pub fn encode(
         }
     }
     row_costs::encode_models(&mut out, models);
+    process_memory::encode_models(&mut out, models);
     gpus::encode_models(&mut out, models);
     gpus::encode(&mut out, gpus);
     loads::encode(&mut out, loads);
@@ -766,24 +772,6 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     compression::encode(out, shards);
     tls::encode(out, shards);
     keys::encode(out, shards);
-}
-
-/// Appends the count of runs that the embedded engine refused.
-pub fn encode_run_memory(out: &mut String, refused: u64) {
-    let name = "deuteron_run_memory_refused_total";
-    head(out, name, "counter", "Runs of the embedded engine refused for their memory (--run-memory-bytes-max)");
-    let _ = writeln!(out, "{name} {refused}");
-}
-
-/// Appends the spans of traces that were written or sent, and those that were dropped.
-pub fn encode_traces(out: &mut String, (written, dropped): (u64, u64)) {
-    let written_help = "Spans of traces written to files or sent to a collector";
-    let dropped_help = "Spans of traces dropped because the disk or the collector was slow or failed";
-    let (spans, dropped_spans) = ("deuteron_trace_spans_total", "deuteron_trace_spans_dropped_total");
-    for (name, help, value) in [(spans, written_help, written), (dropped_spans, dropped_help, dropped)] {
-        head(out, name, "counter", help);
-        let _ = writeln!(out, "{name} {value}");
-    }
 }
 
 /// Escapes the value of a label (Prometheus text format 0.0.4).

@@ -18,7 +18,9 @@ use backend::gpu::GpuInstanceFigures;
 use backend::{Batch, Instance, LoadedModel};
 use base::crash::{self, RunLabel};
 use base::error::Error;
-use base::metrics::{FIRST_RESPONSE_BOUNDS, GpuFigures, LatencyOptions, ModelCells, ModelFigures, SequenceFigures};
+use base::metrics::{
+    FIRST_RESPONSE_BOUNDS, Gauge, GpuFigures, LatencyOptions, ModelCells, ModelFigures, SequenceFigures,
+};
 use base::time::Instant;
 use model::spec::{SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETER};
 use model::{InstanceGroup, ModelSpec};
@@ -244,6 +246,7 @@ impl ServedModel {
             late: model_queue.map_or(0, |model_queue| model_queue.late() as u64),
             row_costs: model_queue.and_then(|model_queue| model_queue.row_costs()),
             sequences: model_queue.and_then(|model_queue| model_queue.sequences()).map(sequence_figures),
+            process_memory: self.loaded.process_memory().and_then(Gauge::get),
             gpu: self.loaded.gpu_figures().map(|figures| gpu_figures(&figures)),
         }
     }

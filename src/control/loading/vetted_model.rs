@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::backend::gpu::{Gpu, GpuInstanceFigures};
 use crate::backend::{Computation, Instance, LoadedModel, ReadyReply, Threads};
 use crate::error::Error;
+use crate::metrics::Gauge;
 
 /// A check of each new instance; it runs on the thread that made the instance.
 pub trait InstanceCheck: Send + Sync {
@@ -41,6 +42,10 @@ impl<C: InstanceCheck> LoadedModel for VettedModel<C> {
 
     fn computation(&self) -> Computation {
         self.model.computation()
+    }
+
+    fn process_memory(&self) -> Option<&Gauge> {
+        self.model.process_memory()
     }
 
     fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {

@@ -5,6 +5,7 @@ pub mod cores;
 pub mod cpu_quota;
 pub mod host_watch;
 pub mod memory_watch;
+pub mod model_memory;
 pub mod pin_watch;
 pub mod process_memory;
 pub mod run_watcher;

@@ -1,5 +1,6 @@
 //! Finds processes of models with more runnable threads than cores: threads that wait for each other then wait for a core,
-//! too, which makes a run many times longer. Each is told of once. Nothing is changed.
+//! too, which makes a run many times longer. Each is told of once. Nothing is changed. The thread also measures their memory
+//! ([`crate::control::machine::model_memory`]).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,6 +11,7 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::control::machine::cpu_quota::{cores_for, cpu_quota};
+use crate::control::machine::model_memory::{ModelMemory, process_size};
 use crate::control::machine::spawn::spawn;
 use crate::log;
 use crate::metrics::HostCells;
@@ -108,8 +110,11 @@ pub fn start(cells: &Arc<HostCells>, processes: impl Fn() -> Vec<ModelProcess> +
     let cells = Arc::downgrade(cells);
     let started = spawn("thread-watch".to_owned(), move || {
         let (mut watch, mut count, quota) = (ThreadWatch::default(), 0, quota());
+        let mut memory = ModelMemory::default();
         while let Some(cells) = cells.upgrade() {
-            for text in watch.poll(&processes(), |process| find(process.pid, quota)) {
+            let processes = processes();
+            memory.poll(&processes, process_size);
+            for text in watch.poll(&processes, |process| find(process.pid, quota)) {
                 log::warning(&text);
                 count += 1;
                 cells.short_of_cores.set(Some(count));
@@ -119,7 +124,7 @@ pub fn start(cells: &Arc<HostCells>, processes: impl Fn() -> Vec<ModelProcess> +
         }
     });
     if let Err(error) = started {
-        log::warning(&format!("processes with more runnable threads than cores are not found: {error}"));
+        log::warning(&format!("the memory of models' processes is not measured, nor too many threads found: {error}"));
     }
 }
 
@@ -182,7 +187,7 @@ mod tests {
 
     #[test]
     fn an_instance_is_told_of_once_as_long_as_it_has_a_process() {
-        let process = |name: &str, pid| ModelProcess { name: name.to_owned(), pid };
+        let process = |name: &str, pid| ModelProcess { name: name.to_owned(), pid, memory: Arc::default() };
         let (a, b) = (process("a_0_0", 1), process("b_0_0", 2));
         let mut watch = ThreadWatch::default();
         let mut poll = |processes: &[ModelProcess], over: &[u32]| {

@@ -79,6 +79,13 @@ pub fn encode(out: &mut String, board: &MemoryBoard, shards: &[&ShardCells]) {
     let _ = writeln!(out, "{name}{{what=\"load\"}} {}", board.loads_refused());
 }
 
+/// Appends the count of runs that the embedded engine refused.
+pub fn encode_run_memory(out: &mut String, refused: u64) {
+    let name = "deuteron_run_memory_refused_total";
+    head(out, name, "counter", "Runs of the embedded engine refused for their memory (--run-memory-bytes-max)");
+    let _ = writeln!(out, "{name} {refused}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,8 @@
 
 use crate::metrics::{
     FAMILIES, ModelCacheCells, cache, encode, encode_build, encode_connections_max, encode_log_lines, encode_memory,
-    encode_model_cache, encode_run_memory, encode_traces, gpus, host, keys, latency, row_costs, stores, tls,
+    encode_model_cache, encode_run_memory, encode_traces, gpus, host, keys, latency, process_memory, row_costs, stores,
+    tls,
 };
 use crate::pressure::MemoryBoard;
 
@@ -21,6 +22,7 @@ pub fn own_names() -> Vec<String> {
     let others = FAMILIES.iter().map(|family| family.name).chain(gpus::names()).chain(latency::names());
     let others = others.chain(host::names()).chain(cache::names()).chain(tls::names());
     let others = others.chain(keys::names()).chain(row_costs::names()).chain(stores::names());
+    let others = others.chain([process_memory::NAME]);
     heads.map(str::to_owned).chain(others.map(str::to_owned)).collect()
 }
 
@@ -70,6 +72,7 @@ mod tests {
             row_costs: Some(RowCostFigures { chosen: 1, costs: vec![(1, Duration::ZERO)] }),
             sequences: Some(SequenceFigures { ends: vec![("end", 0)], ..SequenceFigures::default() }),
             gpu: Some(GpuFigures::default()),
+            process_memory: Some(1),
             ..ModelFigures::default()
         };
         let load = LoadFigures {

@@ -21,6 +21,7 @@ use crate::python::process::PythonProcess;
 use crate::python::region::{ReleasedSlots, RequestRegion, ResponseRegion, TensorPolicy, take_tensor};
 use backend::Request;
 use base::error::{Code, Error};
+use base::metrics::Gauge;
 use base::tensor::Tensor;
 use model::ModelSpec;
 
@@ -67,7 +68,7 @@ impl EngineProcess {
     /// Starts a process, by this command of this program, on an encoded order. `timeout` is for the load.
     pub(super) fn start(
         host: &PythonHost,
-        (name, command): (&str, &'static str),
+        (name, command, memory): (&str, &'static str, &Arc<Gauge>),
         (order, file): (&[u8], Option<&OwnedFd>),
         timeout: Option<Duration>,
         region_max: u64,
@@ -77,7 +78,13 @@ impl EngineProcess {
         };
         let (socket, end) = EngineSocket::pair().map_err(refused)?;
         let program = ProcessProgram::Own { command, threads: None };
-        let process = host.spawn(ProcessCommand { name: name.to_owned(), program, main: end, cores: Vec::new() });
+        let process = host.spawn(ProcessCommand {
+            name: name.to_owned(),
+            program,
+            main: end,
+            cores: Vec::new(),
+            memory: Arc::clone(memory),
+        });
         let process = process.map_err(EngineFailure::Refused)?;
         let size = region_size(order.len() as u64);
         let regions =

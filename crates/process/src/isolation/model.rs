@@ -9,6 +9,7 @@ use crate::isolation::message::{EngineLibrary, EngineOrder};
 use crate::isolation::shared::{FilesCheck, IsolatedShared, IsolationOptions};
 use backend::{Backend, Computation, Instance, LoadedModel, Threads};
 use base::error::Error;
+use base::metrics::Gauge;
 use model::ModelSpec;
 
 /// Loads one model version in processes, with the engine of another backend.
@@ -92,6 +93,10 @@ impl LoadedModel for IsolatedModel {
 
     fn computation(&self) -> Computation {
         Computation::OfAnyLength
+    }
+
+    fn process_memory(&self) -> Option<&Gauge> {
+        Some(&self.shared.memory)
     }
 
     fn why_not_inline(&self) -> &str {

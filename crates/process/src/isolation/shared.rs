@@ -14,6 +14,7 @@ use crate::python::host::{LogLine, PythonHost};
 use crate::python::message::LogLevel;
 use crate::python::restart::RestartPause;
 use base::error::Error;
+use base::metrics::Gauge;
 use base::time::Clock;
 use model::ModelSpec;
 
@@ -41,6 +42,8 @@ pub type FilesCheck = Arc<dyn Fn() -> Result<(), Error> + Send + Sync>;
 pub(super) struct IsolatedShared {
     pub(super) spec: Arc<ModelSpec>,
     pub(super) options: IsolationOptions,
+    /// The memory of its processes.
+    pub(super) memory: Arc<Gauge>,
     order: Vec<u8>,
     /// `None` to load by the path.
     file: Option<OwnedFd>,
@@ -63,6 +66,7 @@ impl IsolatedShared {
         Self {
             spec: Arc::clone(spec),
             options: options.clone(),
+            memory: Arc::default(),
             order: order.encode(),
             file,
             check_files: Arc::clone(check_files),
@@ -89,7 +93,7 @@ impl IsolatedShared {
         (self.check_files)()?;
         let IsolationOptions { command, host, load_timeout, run_memory_max, .. } = &self.options;
         let order = (&*self.order, self.file.as_ref());
-        let started = EngineProcess::start(host, (name, command), order, *load_timeout, *run_memory_max);
+        let started = EngineProcess::start(host, (name, command, &self.memory), order, *load_timeout, *run_memory_max);
         started.map_err(|failure| self.failed(name, failure))
     }
 

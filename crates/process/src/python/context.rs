@@ -24,6 +24,7 @@ use backend::custom_metrics::{CustomMetrics, ProcessMetrics};
 use backend::gateway::Gateway;
 use base::error::Error;
 use base::limits::PYTHON_FINALIZE_MAX;
+use base::metrics::Gauge;
 use base::tensor::Datatype;
 use base::time::{Clock, Instant};
 
@@ -75,6 +76,8 @@ pub(super) struct PythonModelContext {
     pub(super) is_decoupled: bool,
     pub(super) program: ModelProgram,
     pub(super) options: Arc<PythonOptions>,
+    /// The memory of its processes.
+    pub(super) memory: Arc<Gauge>,
     lost: Mutex<HashMap<String, LostProcess>>,
     /// The instant at which the version was unloaded.
     unloaded: OnceLock<Instant>,
@@ -130,6 +133,7 @@ impl PythonModelContext {
             is_decoupled: false,
             program,
             options: Arc::clone(options),
+            memory: Arc::default(),
             lost: Mutex::default(),
             unloaded: OnceLock::new(),
         }

@@ -17,6 +17,7 @@ use crate::python::roster::ModelProcess;
 use crate::python::starter::{ModelPlace, ProcessStarter, START_PAUSE, StartMessage, StartMode};
 use backend::{Backend, Batch, Computation, InFlightState, Instance, LoadedModel, ReadyReply, Threads};
 use base::error::Error;
+use base::metrics::Gauge;
 use base::time::Clock;
 use model::{ModelSpec, PythonModel, TensorSpec};
 
@@ -253,6 +254,10 @@ impl LoadedModel for LoadedPythonModel {
         } else {
             "it sleeps or waits"
         }
+    }
+
+    fn process_memory(&self) -> Option<&Gauge> {
+        Some(&self.starter.context.memory)
     }
 
     fn handle_unload(&self) {

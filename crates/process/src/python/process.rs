@@ -21,6 +21,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::limits::PYTHON_STDERR_KEPT_MAX;
 use crate::python::exit::ExitReason;
 use crate::python::program::ProcessProgram;
+use base::metrics::Gauge;
 
 /// A process of a model: of a Python interpreter, or of this program with an engine. It is killed when this is dropped,
 /// unless [`Self::end`] was called.
@@ -104,6 +105,8 @@ impl Drop for PythonProcess {
 pub(super) struct ProcessState {
     /// The name of its instance.
     pub(super) name: String,
+    /// The memory of the processes of its model version.
+    pub(super) memory: Arc<Gauge>,
     /// Its program: the unpacked environment of an interpreter exists as long as this.
     _program: ProcessProgram,
     pid: Pid,
@@ -134,10 +137,16 @@ enum EndOrder {
 }
 
 impl ProcessState {
-    pub(super) fn new(name: String, program: ProcessProgram, pid: Pid, pidfd: OwnedFd, child: Child) -> Self {
+    pub(super) fn new(
+        (name, memory): (String, Arc<Gauge>),
+        program: ProcessProgram,
+        pid: Pid,
+        pidfd: OwnedFd,
+        child: Child,
+    ) -> Self {
         let stderr = VecDeque::new();
         let end = ProcessEnd { child, reason: None, grace: None, stderr, stderr_size: 0, is_drained: false };
-        Self { name, _program: program, pid, pidfd, end: Mutex::new(end), drained: Condvar::new() }
+        Self { name, memory, _program: program, pid, pidfd, end: Mutex::new(end), drained: Condvar::new() }
     }
 
     /// Sends a signal to the process and all that it has started.

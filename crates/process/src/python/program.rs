@@ -5,9 +5,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::Arc;
 
 use crate::python::environment::{Interpreter, child_variables, refuse_spawn, thread_variables};
 use base::error::Error;
+use base::metrics::Gauge;
 
 /// A process to start.
 pub struct ProcessCommand {
@@ -19,6 +21,8 @@ pub struct ProcessCommand {
     pub main: OwnedFd,
     /// The cores that it is pinned to; empty for those of the server.
     pub cores: Vec<usize>,
+    /// The memory of the processes of its model version.
+    pub memory: Arc<Gauge>,
 }
 
 /// The program of a process.

@@ -5,14 +5,17 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::python::process::ProcessState;
+use base::metrics::Gauge;
 
 /// A process of a model.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ModelProcess {
     /// The name of its instance.
     pub name: String,
     /// Its id.
     pub pid: u32,
+    /// The memory of all processes of its model version, in bytes; set by the thread that measures it.
+    pub memory: Arc<Gauge>,
 }
 
 /// The processes that one thread has started.
@@ -33,6 +36,10 @@ impl ProcessRoster {
     pub(super) fn running(&self) -> Vec<ModelProcess> {
         let processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
         let running = processes.iter().filter_map(Weak::upgrade).filter(|state| state.is_running());
-        running.map(|state| ModelProcess { name: state.name.clone(), pid: state.pid() }).collect()
+        let process = |state: Arc<ProcessState>| {
+            let (name, memory) = (state.name.clone(), Arc::clone(&state.memory));
+            ModelProcess { name, pid: state.pid(), memory }
+        };
+        running.map(process).collect()
     }
 }

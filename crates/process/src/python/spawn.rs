@@ -32,7 +32,7 @@ pub(super) struct SpawnedProcess {
 
 /// Starts a process. It ends with the calling thread. `variables` are those of the server.
 pub(super) fn spawn(command: ProcessCommand, variables: &[(OsString, OsString)]) -> Result<SpawnedProcess, Error> {
-    let ProcessCommand { name, program, main, cores } = command;
+    let ProcessCommand { name, program, main, cores, memory } = command;
     let refuse = |error: io::Error| program.refuse(&error);
     let mut command = program.command(variables);
     command.stdin(main).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
@@ -47,7 +47,8 @@ pub(super) fn spawn(command: ProcessCommand, variables: &[(OsString, OsString)])
     match (pidfd, pipes) {
         (Ok(pidfd), Some((stdout, stderr))) => {
             raise_oom_score(pid);
-            Ok(SpawnedProcess { state: ProcessState::new(name, program, pid, pidfd, child), stdout, stderr })
+            let state = ProcessState::new((name, memory), program, pid, pidfd, child);
+            Ok(SpawnedProcess { state, stdout, stderr })
         }
         (pidfd, _) => {
             let _ = child.kill();

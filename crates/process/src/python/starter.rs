@@ -140,6 +140,7 @@ impl ProcessStarter {
             program: self.program(threads),
             main: ends.main,
             cores,
+            memory: Arc::clone(&self.context.memory),
         })?;
         link.watch(process.pidfd()).map_err(cannot)?;
         let sizes = [request_region.size(), response_region.size()];

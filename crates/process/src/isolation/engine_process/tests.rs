@@ -51,7 +51,8 @@ fn idle(host: &PythonHost) -> (PythonProcess, EngineSocket, EngineSocket) {
     let interpreter = Interpreter { path, source, environment: None, archive: None };
     let program = ProcessProgram::Python { interpreter, boot: "sleep 100", threads: 1 };
     let (_, end) = EngineSocket::pair().unwrap();
-    let process = host.spawn(ProcessCommand { name: "m".to_owned(), program, main: end, cores: Vec::new() }).unwrap();
+    let (name, memory) = ("m".to_owned(), Arc::default());
+    let process = host.spawn(ProcessCommand { name, program, main: end, cores: Vec::new(), memory }).unwrap();
     let (socket, end) = EngineSocket::pair().unwrap();
     (process, socket, EngineSocket::new(end))
 }

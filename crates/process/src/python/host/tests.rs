@@ -122,7 +122,8 @@ fn python(path: PathBuf, boot: &'static str) -> ProcessProgram {
 fn start(host: &PythonHost, name: &str, boot: &'static str) -> (PythonProcess, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let name = name.to_owned();
-    let command = ProcessCommand { name, program: shell(boot), main: theirs.into(), cores: vec![] };
+    let command =
+        ProcessCommand { name, program: shell(boot), main: theirs.into(), cores: vec![], memory: Arc::default() };
     (host.spawn(command).unwrap(), ours)
 }
 
@@ -251,7 +252,8 @@ fn a_process_that_does_not_end_does_not_keep_the_server() {
     let mut host = HostThread::new(receiver, LOG, hurrying_clock, Vec::new()).unwrap();
     let (_ours, theirs) = UnixStream::pair().unwrap();
     let (name, boot) = ("endless".to_owned(), "sleep 1000");
-    let command = ProcessCommand { name, program: shell(boot), main: theirs.into(), cores: vec![] };
+    let command =
+        ProcessCommand { name, program: shell(boot), main: theirs.into(), cores: vec![], memory: Arc::default() };
     let process = host.start(command).unwrap();
     // The thread never learns of its end, as with a process that a driver keeps in the kernel.
     epoll::delete(&host.epoll, process.pidfd()).unwrap();
@@ -275,7 +277,8 @@ fn an_interpreter_that_cannot_be_started_is_named() {
     let (_ours, theirs) = UnixStream::pair().unwrap();
     let program = python(PathBuf::from("/nowhere/python3"), "");
     let name = "absent".to_owned();
-    let refused = host.spawn(ProcessCommand { name, program, main: theirs.into(), cores: vec![] });
+    let refused =
+        host.spawn(ProcessCommand { name, program, main: theirs.into(), cores: vec![], memory: Arc::default() });
     let text = refused.map(|process| process.pid()).unwrap_err().text().to_owned();
     let want =
         "the Python interpreter '/nowhere/python3' (python3 in PATH) could not be started: No such file or directory";
@@ -363,7 +366,7 @@ fn a_process_is_kept_to_its_cores_until_it_gets_others() {
     let (_ours, theirs) = UnixStream::pair().unwrap();
     let cores = vec![all[0], CpuSet::MAX_CPU];
     let (name, boot) = ("cores".to_owned(), "sleep 1000");
-    let process = ProcessCommand { name, program: shell(boot), main: theirs.into(), cores };
+    let process = ProcessCommand { name, program: shell(boot), main: theirs.into(), cores, memory: Arc::default() };
     let process = host.spawn(process).unwrap();
     let pid = Pid::from_raw(process.pid().cast_signed());
     assert_eq!(of(sched_getaffinity(pid).unwrap()), all[..1]);
@@ -422,7 +425,8 @@ fn a_process_that_another_has_reaped_has_ended_for_an_unknown_reason() {
     let mut host = HostThread::new(receiver, LOG, clock, Vec::new()).unwrap();
     let (_ours, theirs) = UnixStream::pair().unwrap();
     let (name, boot) = ("stolen".to_owned(), "exit 3");
-    let command = ProcessCommand { name, program: shell(boot), main: theirs.into(), cores: vec![] };
+    let command =
+        ProcessCommand { name, program: shell(boot), main: theirs.into(), cores: vec![], memory: Arc::default() };
     let process = host.start(command).unwrap();
     rustix::process::wait(WaitOptions::empty()).unwrap().unwrap();
     orders.send(HostOrder::Stop).unwrap();
