@@ -113,4 +113,5 @@ mod tls;
 mod trace;
 mod trees;
 mod triton_backends;
+mod typescript;
 mod warm_up;

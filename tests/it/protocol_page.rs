@@ -24,7 +24,8 @@ fn page() -> String {
     fs::read_to_string(root().join("docs/protocol.md")).unwrap()
 }
 
-fn server() -> Server {
+/// A server of the example models.
+pub fn server() -> Server {
     let flags = [
         "--shards=1",
         "--model-control-mode=explicit",
