@@ -51,7 +51,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("backend", &["error", "limits", "metrics", "model", "tensor", "time", "trace"]),
     // Models are run in this process or in others: only the program chooses between the two.
     ("engines", &["backend", "error", "limits", "model", "tensor", "time"]),
-    ("process", &["backend", "crash", "error", "limits", "model", "tensor", "time", "trace"]),
+    ("process", &["backend", "crash", "error", "limits", "metrics", "model", "tensor", "time", "trace"]),
     // Settings of the server and of the load generator.
     ("flags", &["wire"]),
     ("settings", &["flags", "limits", "policy"]),
