@@ -10,6 +10,7 @@ mod connections;
 mod custom;
 mod duration_total;
 mod ensemble;
+mod exemplar;
 mod gpus;
 mod histogram;
 mod host;
@@ -50,6 +51,7 @@ pub use crate::metrics::connections::{ClientCells, ClientTimer, encode_connectio
 pub use crate::metrics::custom::{CustomFamily, CustomSeries, encode_custom};
 pub use crate::metrics::duration_total::DurationTotal;
 pub use crate::metrics::ensemble::StepTimes;
+pub use crate::metrics::exemplar::Exemplar;
 pub use crate::metrics::gpus::{Gauge, GpuBoard, GpuCells, GpuFigures};
 pub use crate::metrics::host::{CpuTimes, HostCells, memory};
 pub use crate::metrics::keys::{KeyCells, KeyRefusal, RefusalCells, encode_keys};
@@ -214,6 +216,11 @@ impl ModelCells {
         self.latency.count(&durations, epoch_millis);
     }
 
+    /// Keeps a traced request, which was counted as a success with these stamps.
+    pub fn keep_exemplar(&self, stamps: &Stamps, exemplar: &Exemplar) {
+        self.latency.keep_exemplar(&RequestDurations::between(stamps), exemplar);
+    }
+
     /// Counts a request that was answered from the response cache. The lookup took from `began` to `now`.
     /// As in Triton, a hit is a success and not an inference.
     pub fn count_cache_hit(&self, received: Instant, began: Instant, now: Instant, epoch_millis: u64) {
@@ -372,6 +379,8 @@ pub struct ModelFigures<'a> {
     pub is_cached: bool,
     /// True if the counters of durations are left out.
     pub hides_durations: bool,
+    /// True if buckets have the exemplars of OpenMetrics.
+    pub shows_exemplars: bool,
     /// The cells of all shards.
     pub cells: Vec<&'a ModelCells>,
     /// The batches of its workers; `None` for a model without workers.
@@ -687,7 +696,7 @@ fn encode_model(out: &mut String, family: &MetricFamily, model: &ModelFigures<'_
         }
         MetricValue::Times(times) => {
             let cells: Vec<_> = model.cells.iter().map(|cells| times(&cells.latency)).collect();
-            histogram::encode_times(out, family.name, &labels(), &cells);
+            histogram::encode_times(out, family.name, &labels(), &cells, model.shows_exemplars);
         }
         MetricValue::Releases => {
             for (reason, count) in &model.releases {

@@ -228,6 +228,7 @@ impl ServedModel {
             labels: &self.spec.metric_labels,
             is_cached: self.spec.is_cached,
             hides_durations: false,
+            shows_exemplars: false,
             cells: self.cells.iter().map(|cells| &**cells).collect(),
             workers: model_queue.map(|model_queue| model_queue.batches()),
             releases: releases.collect(),

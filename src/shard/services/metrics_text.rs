@@ -17,8 +17,9 @@ use crate::wire::message::Reply;
 /// The metrics of the server, in the form that the field `Accept` prefers. Any shard can report them: all counters are
 /// shared.
 pub async fn reply(shard: &Shard, accept: Option<&[u8]>) -> Reply {
-    let text = text(shard).await;
-    if prefers_open_metrics(accept) {
+    let is_open = prefers_open_metrics(accept);
+    let text = text(shard, is_open).await;
+    if is_open {
         return Reply::new(200, OPEN_METRICS, Bytes::from(metrics::to_open_metrics(&text)));
     }
     Reply::new(200, CONTENT_TYPE, Bytes::from(text))
@@ -46,7 +47,8 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// The content type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; charset=utf-8";
 
-async fn text(shard: &Shard) -> String {
+/// The metrics in the plain format; with exemplars, which the plain format has not, for OpenMetrics.
+async fn text(shard: &Shard, shows_exemplars: bool) -> String {
     // Before anything else is read: another thread may have the lock, and a shard never blocks on
     // one.
     let custom = loop {
@@ -58,7 +60,7 @@ async fn text(shard: &Shard) -> String {
     let served = shard.models.served();
     let sources = &shard.server_context.metrics;
     let hides_durations = sources.latencies.hides_counters;
-    let models = served.iter().map(|served| ModelFigures { hides_durations, ..served.figures() });
+    let models = served.iter().map(|served| ModelFigures { hides_durations, shows_exemplars, ..served.figures() });
     let models: Vec<_> = models.collect();
     let shards: Vec<_> = sources.shard_cells.iter().map(|cells| &**cells).collect();
     let overview = shard.models.overview();

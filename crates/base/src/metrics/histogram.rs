@@ -2,9 +2,11 @@
 //! histogram of batch sizes is computed from [`BatchFigures`](crate::metrics::BatchFigures).
 
 use std::fmt::Write;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::metrics::batches::BatchFigures;
+use crate::metrics::exemplar::{self, Exemplar, ExemplarCell};
 use crate::metrics::{Counter, nanos_of};
 
 /// Upper bounds of the batch size buckets, in rows.
@@ -24,27 +26,52 @@ pub struct TimeCells {
     buckets: [Counter; TIMES.len() + 1],
     /// All times, in nanoseconds.
     sum: Counter,
+    /// A traced request for each bucket; made for the first one.
+    exemplars: OnceLock<Box<[ExemplarCell; TIMES.len() + 1]>>,
 }
 
 impl TimeCells {
     /// Counts a time. Only the shard that owns the cells may call this.
     pub fn count(&self, duration: Duration) {
         let nanos = nanos_of(duration);
-        if let Some(bucket) = self.buckets.get(TIMES.partition_point(|bound| *bound * 1_000 < nanos)) {
+        if let Some(bucket) = self.buckets.get(bucket_index(nanos)) {
             bucket.add(1);
         }
         self.sum.add(nanos);
     }
+
+    /// Keeps a traced request, which was counted with this time. Only the shard that owns the cells may call this.
+    pub fn keep_exemplar(&self, duration: Duration, exemplar: &Exemplar) {
+        let nanos = nanos_of(duration);
+        if let Some(cell) = self.exemplars.get_or_init(Box::default).get(bucket_index(nanos)) {
+            cell.set(exemplar, nanos);
+        }
+    }
+
+    fn exemplar(&self, bucket: usize) -> Option<(Exemplar, u64)> {
+        self.exemplars.get()?.get(bucket)?.read()
+    }
+}
+
+/// The bucket of a time in nanoseconds.
+fn bucket_index(nanos: u64) -> usize {
+    TIMES.partition_point(|bound| *bound * 1_000 < nanos)
 }
 
 /// Appends the lines of a histogram of times, summed over several sets of cells. Prometheus wants cumulative
-/// buckets: they are added up here and not when counting, which then touches one bucket only.
-pub fn encode_times(out: &mut String, name: &str, labels: &str, all: &[&TimeCells]) {
+/// buckets: they are added up here and not when counting, which then touches one bucket only. Exemplars are of OpenMetrics
+/// alone.
+pub fn encode_times(out: &mut String, name: &str, labels: &str, all: &[&TimeCells], shows_exemplars: bool) {
     let mut total = 0;
     let bounds = TIMES.iter().map(u64::to_string).chain(["+Inf".to_owned()]);
     for (index, bound) in bounds.enumerate() {
         total += all.iter().filter_map(|cells| cells.buckets.get(index)).map(Counter::get).sum::<u64>();
-        let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {total}");
+        let _ = write!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {total}");
+        let exemplars = all.iter().filter(|_| shows_exemplars).filter_map(|cells| cells.exemplar(index));
+        if let Some(last) = exemplars.max_by_key(|(exemplar, _)| exemplar.epoch_millis) {
+            exemplar::encode(out, &last);
+        }
+        out.push('\n');
     }
     let sum: u64 = all.iter().map(|cells| cells.sum.get()).sum();
     let _ = writeln!(out, "{name}_sum{{{labels}}} {}.{:03}", sum / 1_000, sum % 1_000);
@@ -124,7 +151,7 @@ mod tests {
         two.count(Duration::from_secs(10));
         two.count(Duration::from_secs(11));
         let mut text = String::new();
-        encode_times(&mut text, "t", "model=\"m\"", &[&one, &two]);
+        encode_times(&mut text, "t", "model=\"m\"", &[&one, &two], false);
         let mut want = vec!["2"];
         want.extend(["3"; 17]);
         want.extend(["4", "5", "21000020.001", "5"]);
@@ -134,6 +161,34 @@ mod tests {
         {
             assert!(text.lines().any(|have| have == line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn each_bucket_has_the_last_traced_request_of_all_cells() {
+        let (one, two) = (TimeCells::default(), TimeCells::default());
+        let keep = |cells: &TimeCells, micros, id, epoch_millis| {
+            cells.count(Duration::from_micros(micros));
+            let exemplar = Exemplar { trace_id: id, span_id: 1, epoch_millis };
+            cells.keep_exemplar(Duration::from_micros(micros), &exemplar);
+        };
+        keep(&one, 20, 1, 3_000);
+        keep(&two, 25, 2, 2_000);
+        keep(&two, 99_000_000, 3, 2_000);
+        let encode = |shows_exemplars| {
+            let mut text = String::new();
+            encode_times(&mut text, "t", "model=\"m\"", &[&one, &two], shows_exemplars);
+            text
+        };
+        let told = encode(true);
+        let own = "span_id=\"0000000000000001\"";
+        for line in [
+            format!("t_bucket{{model=\"m\",le=\"25\"}} 2 # {{trace_id=\"{:032x}\",{own}}} 20.000 3.000", 1),
+            "t_bucket{model=\"m\",le=\"50\"} 2".to_owned(),
+            format!("t_bucket{{model=\"m\",le=\"+Inf\"}} 3 # {{trace_id=\"{:032x}\",{own}}} 99000000.000 2.000", 3),
+        ] {
+            assert!(told.lines().any(|have| have == line), "{line}\n{told}");
+        }
+        assert!(!encode(false).contains('#'));
     }
 
     #[test]

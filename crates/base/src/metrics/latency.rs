@@ -5,6 +5,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::metrics::exemplar::Exemplar;
 use crate::metrics::histogram::{self, BoundCells, TimeCells};
 use crate::metrics::summary::{self, SummaryWindow};
 use crate::metrics::{Counter, ModelCells, ModelFigures, head, nanos_of};
@@ -99,6 +100,13 @@ impl LatencyCells {
             summaries.compute_infer.count(micros(durations.compute_infer), epoch_millis);
             summaries.compute_output.count(micros(durations.compute_output), epoch_millis);
         }
+    }
+
+    /// Keeps a traced request that was counted with these durations.
+    pub(super) fn keep_exemplar(&self, durations: &RequestDurations, exemplar: &Exemplar) {
+        self.request.keep_exemplar(durations.request, exemplar);
+        self.queue.keep_exemplar(durations.queue, exemplar);
+        self.run.keep_exemplar(durations.compute_infer, exemplar);
     }
 
     /// Counts a request that the cache answered, and the lookup.
