@@ -525,3 +525,122 @@ fn a_silent_collector_costs_spans_and_the_server_ends_in_time() {
     assert!(server.stop().success(), "{}", server.log());
     assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
 }
+
+/// A call of gRPC that fails: its status.
+fn call_refused(server: &Server, model: &str, version: &str) -> i32 {
+    let input = Message::new().bytes(1, "INPUT0").bytes(2, "FP32").packed(3, &[1, 2]);
+    let message = Message::new().bytes(1, model).bytes(2, version).message(5, input).bytes(7, [0; 8]).into_bytes();
+    let path = "/inference.GRPCInferenceService/ModelInfer";
+    Client::new(server.grpc()).call_with(path, &[], &message).expect_err("it is refused").code() as i32
+}
+
+#[test]
+fn refused_requests_are_spans_of_a_server_with_their_status() {
+    let (models, collector) = (models(), Collector::start());
+    let more = [
+        "--trace-config=rate=1",
+        "--model-control-mode=explicit",
+        "--load-model=*",
+        "--http-max-input-size=65536",
+        "--grpc-max-message-size=65536",
+    ];
+    let server = serve(&models, &exporting(collector.address, &more));
+    let span = |want: &str, is_error: bool| {
+        let [span] = &collector.spans(1)[..] else { panic!("one") };
+        assert_eq!((span.name.as_str(), span.kind), ("InferRequest", 2), "{span:#?}");
+        assert_eq!(span.status.as_ref().map(|status| status.code), is_error.then_some(2), "{span:#?}");
+        let mut attributes = attributes(span);
+        let message = attributes.remove("error.message").expect("the reason is there");
+        let all: Vec<_> = attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(all.join(" "), want, "{message}");
+    };
+    let post = |path: &str, body: &[u8], want: u16| {
+        assert_eq!(http::post(server.http(), path, body).unwrap().status, want, "{path}");
+    };
+    post("/v2/models/none/infer", &body("r"), 404);
+    span("http.response.status_code=404", false);
+    post("/v2/models/identity/infer", b"{", 400);
+    span("http.response.status_code=400", false);
+    post("/v2/models/identity/generate", b"{", 400);
+    span("http.response.status_code=400", false);
+    assert_eq!(http::get(server.http(), "/v2/models/identity/infer").unwrap().status, 405);
+    span("http.response.status_code=405", false);
+    post("/v2/models/identity/infer", &[b' '; 70_000], 413);
+    span("http.response.status_code=413", false);
+    assert_eq!(call_refused(&server, "none", ""), 5);
+    span("rpc.grpc.status_code=5 rpc.system=grpc", false);
+    infer_well(&server, "identity");
+    let answered = collector.spans(3);
+    let root = named(&answered, "InferRequest");
+    assert_eq!((attributes(root)["http.response.status_code"].as_str(), &root.status), ("200", &None));
+    post("/v2/repository/models/identity/unload", b"", 200);
+    post("/v2/models/identity/versions/1/infer", &body("r"), 503);
+    span("error.type=503 http.response.status_code=503", true);
+    assert_eq!(call_refused(&server, "identity", "1"), 14);
+    span("error.type=UNAVAILABLE rpc.grpc.status_code=14 rpc.system=grpc", true);
+    // Not an inference.
+    assert_eq!(http::get(server.http(), "/v2/models/none").unwrap().status, 404);
+    post("/v2/models/none/versions/7/infer", &body("r"), 404);
+    span("http.response.status_code=404", false);
+}
+
+#[test]
+fn refused_requests_are_sampled_as_others() {
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c12666c-b7ad6b7169242424-01";
+    let (models, collector) = (models(), Collector::start());
+    let out = Folder::new("trace-out");
+    let keys = out.path().join("keys.toml");
+    // Two requests of this key, and none for a quarter of an hour.
+    let sum = "7b508dace774f8adc1b121c1812b740904be6dfd37e3b5e3579bc81fbf6f5553";
+    let limited =
+        format!("[[key]]\nname = \"a\"\nsha256 = \"{sum}\"\nclasses = [\"infer\"]\nrate = 0.001\nburst = 2\n");
+    fs::write(&keys, limited + "[anonymous]\nclasses = [\"metrics\"]\n").unwrap();
+    let keys = format!("--api-keys-file={}", keys.display());
+    let server = serve(&models, &exporting(collector.address, &["--trace-config=rate=0", &keys]));
+    let ask = |model: &str, fields: &[(&str, &str)]| {
+        let fields = [fields, &[("x-api-key", "limited")]].concat();
+        let request = http::request("POST", &format!("/v2/models/{model}/infer"), &fields, &body("r"));
+        http::exchange(server.http(), &request).unwrap().status
+    };
+    assert_eq!(ask("none", &[]), 404, "left out by the rate");
+    assert_eq!(ask("none", &[("traceparent", PARENT)]), 404);
+    assert_eq!(attributes(&collector.spans(1)[0])["http.response.status_code"], "404");
+    assert_eq!(ask("identity", &[]), 429);
+    assert_eq!(ask("identity", &[("traceparent", PARENT)]), 429);
+    let [span] = &collector.spans(1)[..] else { panic!("one") };
+    let id: String = span.trace_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!((id.as_str(), attributes(span)["http.response.status_code"].as_str()), (&PARENT[3..35], "429"));
+}
+
+#[test]
+fn buckets_of_openmetrics_name_the_last_traced_request_in_them() {
+    let Some(environment) = Environment::create("openapi", "tests/openapi/requirements.txt", &["python3"]) else {
+        return;
+    };
+    let (models, collector) = (models(), Collector::start());
+    let server = serve(&models, &exporting(collector.address, &["--trace-config=rate=1"]));
+    infer_well(&server, "worker");
+    let spans = collector.spans(3);
+    let page = |accept: &str| {
+        let request = http::request("GET", "/metrics", &[("Accept", accept)], b"");
+        String::from_utf8(http::exchange(server.metrics(), &request).unwrap().body).unwrap()
+    };
+    assert!(!page("text/plain").lines().any(|line| line.contains(" # ")), "the plain format has none");
+    let out = Folder::new("trace-out");
+    let file = out.path().join("page");
+    fs::write(&file, page("application/openmetrics-text")).unwrap();
+    let program = format!(
+        "from prometheus_client.openmetrics.parser import text_string_to_metric_families as read; \
+         found = [(sample, sample.exemplar) for family in read(open({:?}).read()) for sample in family.samples \
+         if sample.exemplar]; \
+         print(*sorted(sample.name + ' ' + sample.labels['model'] + ' ' + exemplar.labels['trace_id'] + ' ' \
+         + exemplar.labels['span_id'] + ' ' + str(exemplar.value <= float(sample.labels['le'])) + ' ' \
+         + str(float(exemplar.timestamp) > 1.6e9) for sample, exemplar in found), sep='; ')",
+        file.display().to_string()
+    );
+    let span = named(&spans, "worker");
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let ids = format!("worker {} {} True True", hex(&span.trace_id), hex(&span.span_id));
+    let names = ["queue", "request", "run"].map(|name| format!("deuteron_{name}_duration_us_bucket {ids}"));
+    assert_eq!(environment.evaluate(&program), names.join("; "));
+}

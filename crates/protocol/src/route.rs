@@ -198,6 +198,15 @@ impl<'a> PathEndpoint<'a> {
         self.methods.allow()
     }
 
+    /// Returns the name of the model that the path asks for an inference, as it came.
+    pub const fn inferred_model(&self) -> Option<&'a str> {
+        match self.target {
+            PathTarget::Model(name, _, RouteAction::Infer | RouteAction::Generate(_)) => Some(name),
+            PathTarget::Server(Route::ModelInfer(ModelPath { name, .. })) => Some(name),
+            _ => None,
+        }
+    }
+
     /// The route by this method.
     ///
     /// # Errors

@@ -120,7 +120,7 @@ mod tests {
         let setting = Arc::new(TraceSetting::new(TraceLevel::OFF, 1, -1, 0, TraceMode::Triton));
         let parent = TraceParent { trace_id: 1, span_id: 1 };
         let context = Some(Box::new(TraceContext { parent, state: "a".repeat(state_size) }));
-        let front = FrontSpan { context, events: SmallVec::new(), ended: Instant::ZERO };
+        let front = FrontSpan { context, events: SmallVec::new(), ended: Instant::ZERO, status: None };
         TraceRecord { trace: Arc::new(ActiveTrace::root(&setting, None)), span: TracedSpan::Front(front) }
     }
 

@@ -7,6 +7,6 @@ pub mod record;
 pub mod setting;
 pub mod table;
 
-pub use record::{ActiveTrace, FrontSpan, ModelSpan, TraceEvent, TraceRecord, TracedSpan};
+pub use record::{ActiveTrace, FrontSpan, FrontStatus, ModelSpan, TraceEvent, TraceFront, TraceRecord, TracedSpan};
 pub use setting::{TraceLevel, TraceMode, TraceSetting};
 pub use table::{SettingChange, SettingUpdate, TraceTable};

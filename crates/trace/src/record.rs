@@ -107,6 +107,26 @@ pub enum TracedSpan {
     Model(Box<ModelSpan>),
 }
 
+/// The protocol of a request, which names its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceFront {
+    /// gRPC.
+    Grpc,
+    /// REST.
+    Http,
+}
+
+/// The status of the answer to a client's request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrontStatus {
+    /// The protocol of the status.
+    pub front: TraceFront,
+    /// The status on the wire.
+    pub code: u16,
+    /// The text of the error; empty without an error.
+    pub error: String,
+}
+
 /// A client's request. Its span is the parent of the model's.
 #[derive(Debug)]
 pub struct FrontSpan {
@@ -116,6 +136,8 @@ pub struct FrontSpan {
     pub events: SmallVec<[TraceEvent; 5]>,
     /// The time at which the answer was handed to the system, or the client had left.
     pub ended: Instant,
+    /// The status of its answer; `None` if the client left before.
+    pub status: Option<Box<FrontStatus>>,
 }
 
 /// A request of one model.
@@ -140,7 +162,10 @@ impl TraceRecord {
     /// Bytes that it keeps in memory while it waits.
     pub fn size(&self) -> usize {
         let own = match &self.span {
-            TracedSpan::Front(front) => front.context.as_ref().map_or(0, |context| context.state.len()),
+            TracedSpan::Front(front) => {
+                let error = front.status.as_ref().map_or(0, |status| status.error.len());
+                front.context.as_ref().map_or(error, |context| error.saturating_add(context.state.len()))
+            }
             TracedSpan::Model(model) => {
                 let tensors = model.inputs.iter().chain(&model.outputs).map(|tensor| tensor.contents.len());
                 tensors.fold(model.request_id.len(), usize::saturating_add)

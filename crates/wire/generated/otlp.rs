@@ -52,6 +52,8 @@ pub struct Span {
     pub attributes: ::prost::alloc::vec::Vec<KeyValue>,
     #[prost(message, repeated, tag = "11")]
     pub events: ::prost::alloc::vec::Vec<span::Event>,
+    #[prost(message, optional, tag = "15")]
+    pub status: ::core::option::Option<Status>,
 }
 /// Nested message and enum types in `Span`.
 pub mod span {
@@ -97,6 +99,55 @@ pub mod span {
                 "SPAN_KIND_UNSPECIFIED" => Some(Self::Unspecified),
                 "SPAN_KIND_INTERNAL" => Some(Self::Internal),
                 "SPAN_KIND_SERVER" => Some(Self::Server),
+                _ => None,
+            }
+        }
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Status {
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+    #[prost(enumeration = "status::StatusCode", tag = "3")]
+    pub code: i32,
+}
+/// Nested message and enum types in `Status`.
+pub mod status {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum StatusCode {
+        Unset = 0,
+        Ok = 1,
+        Error = 2,
+    }
+    impl StatusCode {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unset => "STATUS_CODE_UNSET",
+                Self::Ok => "STATUS_CODE_OK",
+                Self::Error => "STATUS_CODE_ERROR",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "STATUS_CODE_UNSET" => Some(Self::Unset),
+                "STATUS_CODE_OK" => Some(Self::Ok),
+                "STATUS_CODE_ERROR" => Some(Self::Error),
                 _ => None,
             }
         }

@@ -117,6 +117,7 @@ pub fn begin(
         }
         Ok(BeginningCall::Unary(call)) => (MessageDelivery::One(call), None),
         Err(ref error) => {
+            shard.trace_refused_call(link, stream, error);
             end(link, stream, Some(error));
             return None;
         }
@@ -167,8 +168,10 @@ pub async fn stream_infer(
 }
 
 /// Ends a call whose request cannot be read.
-pub fn refuse(link: &Http2Link, stream: StreamId, fault: CallFault) {
-    end(link, stream, Some(&fault_error(fault)));
+pub fn refuse(shard: &Shard, link: &Http2Link, stream: StreamId, fault: CallFault) {
+    let error = fault_error(fault);
+    shard.trace_refused_call(link, stream, &error);
+    end(link, stream, Some(&error));
 }
 
 fn fault_error(fault: CallFault) -> Error {
@@ -240,7 +243,7 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
             }
             request_metrics.settle(&outcome);
             // Ends when the answer is handed over.
-            front_trace = trace.inspect(|trace| trace.handle_sending(clock::now()));
+            front_trace = trace.inspect(|trace| shard.end_call_trace(trace, "", outcome.as_ref().err()));
             outcome
         }
         Rpc::ModelReady => model_ready(&shard, &message).await.map(|answer| (smallvec![answer], None)),

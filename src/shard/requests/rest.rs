@@ -44,13 +44,14 @@ use crate::shard::requests::infer_pipeline::{self, NoHooks, PipelineInput, Pipel
 use crate::shard::requests::keys::AdmittedRequest;
 use crate::shard::requests::offload::{DecodedAhead, decode_ahead};
 use crate::shard::requests::reply_stream::ReplyStream;
-use crate::shard::requests::tracing::{FrontTrace, HttpTrace, TraceFront};
+use crate::shard::requests::tracing::{FrontTrace, HttpTrace};
 use crate::shard::services::console;
 use crate::shard::services::control_request::{ControlLease, OrderOrigin};
 use crate::shard::services::hosted;
 use crate::shard::services::logging;
 use crate::shard::services::metrics_text;
 use crate::time::Instant;
+use crate::trace::TraceFront;
 use crate::wire::compression::{AcceptedCoding, ContentCoding, HTTP_CODINGS};
 use crate::wire::message::{Fields, Message, Method, Reply};
 use crate::wire::trace_context::TraceContext;
@@ -104,10 +105,10 @@ pub async fn handle_message(
         Ok(Route::ModelInfer(path)) => {
             let request_metrics = RequestMetrics::open(&shard.cells, departure);
             let trace = open_trace(shard, http_trace, received, &fields);
-            let request = (path, &fields, front_end);
+            let (name, request) = (path.name, (path, &fields, front_end));
             let outcome = infer(shard, request, (body, memory), (received, trace.clone()), entry).await;
             request_metrics.settle(&outcome);
-            http_trace.handle_sending(trace);
+            end_trace(shard, (http_trace, trace), name, (outcome.as_ref().err(), front_end));
             outcome.map_err(|error| with_missing_length(error, &fields, front_end))
         }
         Ok(Route::ModelGenerate(path, delivery)) => {
@@ -131,7 +132,7 @@ pub async fn handle_message(
             Some(name) => shard.want(name, None).await.and_then(|()| answer(shard, route)),
             None => answer(shard, route),
         },
-        Err(error) => Err(error),
+        Err(error) => Err(traced(shard, (http_trace, received), &fields, find(), (error, front_end))),
     };
     Some(outcome.unwrap_or_else(|error| {
         let error = if hosted_model.is_some() { rest::hosted::invocation_failure(error) } else { error };
@@ -158,7 +159,7 @@ async fn run_generate(
     let (is_coded, load_format) = (asked.coding != ContentCoding::Identity, asked.load_format_of(shard));
     let sequence_field = asked.sequence_id;
     let trace = open_trace(shard, http_trace, received, fields);
-    let forwarded = forwarded(shard, fields);
+    let (forwarded, name) = (forwarded(shard, fields), path.name);
     let message = GenerateMessage {
         path,
         is_coded,
@@ -171,7 +172,7 @@ async fn run_generate(
         sequence_field,
     };
     let outcome = generate::run(shard, message, stream, departure).await;
-    http_trace.handle_sending(trace);
+    end_trace(shard, (http_trace, trace), name, (outcome.as_ref().err(), front_end));
     outcome.map(|reply| {
         reply.map(|mut reply| {
             shard.report_load(&mut reply, load_format);
@@ -203,19 +204,82 @@ fn forwarded(shard: &Shard, fields: &Fields) -> Option<ForwardedFields> {
 /// Returns the reply for an error.
 fn error_reply(shard: &Shard, error: &Error, front_end: FrontEnd) -> Reply {
     let mut reply = rest::error_reply(error);
-    if shard.server_context.service.follows_triton {
-        reply.status = match error.code() {
-            // Triton's port of SageMaker has 400 for it.
-            Code::MalformedJson if front_end != FrontEnd::SageMaker => Code::Internal.on_wire().0,
-            Code::TooLarge => Code::InvalidArgument.on_wire().0,
-            _ => reply.status,
-        };
-    }
+    reply.status = error_status(shard, error.code(), front_end);
     if error.code() == Code::UnsupportedMedia {
         // Lists the codings that a body may have (RFC 9110 §15.5.16).
         reply.fields.push(("Accept-Encoding", Bytes::from_static(HTTP_CODINGS.as_bytes())));
     }
     reply
+}
+
+/// Returns the status of the reply for an error.
+fn error_status(shard: &Shard, code: Code, front_end: FrontEnd) -> u16 {
+    let shown = match code {
+        // Triton's port of SageMaker has 400 for it.
+        Code::MalformedJson if front_end != FrontEnd::SageMaker => Code::Internal,
+        Code::TooLarge => Code::InvalidArgument,
+        other => other,
+    };
+    if shard.server_context.service.follows_triton { shown.on_wire().0 } else { code.on_wire().0 }
+}
+
+/// The answer to an inference is sent from now on.
+fn end_trace(
+    shard: &Shard,
+    (http_trace, trace): (&HttpTrace, Option<Rc<FrontTrace>>),
+    model: &str,
+    (error, front_end): (Option<&Error>, FrontEnd),
+) {
+    let Some(trace) = trace else { return };
+    if let Some(error) = error {
+        shard.trace_failure(&trace, model, (error_status(shard, error.code(), front_end), error.text()));
+    }
+    http_trace.handle_sending(Some(trace));
+}
+
+/// Traces a request that is refused with a status and a text, if it asked a model for an inference.
+fn trace_refusal(
+    shard: &Shard,
+    (http_trace, received): (&HttpTrace, Instant),
+    fields: &Fields,
+    model: Option<&str>,
+    failure: (u16, &str),
+) {
+    if !shard.services.traces.is_on() {
+        return;
+    }
+    if let Some((model, trace)) = model.zip(open_trace(shard, http_trace, received, fields)) {
+        shard.trace_failure(&trace, model, failure);
+        http_trace.handle_sending(Some(trace));
+    }
+}
+
+/// Traces a request that is refused with an error, and returns the error.
+fn traced(
+    shard: &Shard,
+    came: (&HttpTrace, Instant),
+    fields: &Fields,
+    found: Result<PathEndpoint<'_>, Error>,
+    (error, front_end): (Error, FrontEnd),
+) -> Error {
+    let model = found.ok().and_then(|endpoint| endpoint.inferred_model());
+    trace_refusal(shard, came, fields, model, (error_status(shard, error.code(), front_end), error.text()));
+    error
+}
+
+/// Traces a request whose body is refused before it is complete.
+pub fn trace_refused_body(
+    shard: &Shard,
+    http_trace: &HttpTrace,
+    (path, fields): &(Bytes, Fields),
+    failure: (u16, &str),
+) {
+    let Some(front_end) = http_trace.front_end.filter(|_| shard.services.traces.is_on()) else { return };
+    let (path, redirect) = (decode_names(path), front_end.redirect(fields));
+    let redirect = redirect.as_deref().map(decode_names);
+    let found = shard.server_context.front_ends.find(front_end, &path, redirect.as_deref());
+    let model = found.ok().and_then(|endpoint| endpoint.inferred_model());
+    trace_refusal(shard, (http_trace, clock::now()), fields, model, failure);
 }
 
 /// Prepares for an inference that may be traced.

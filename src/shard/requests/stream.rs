@@ -359,7 +359,7 @@ impl StreamInfer {
             request_metrics.settle(&outcome);
             // Its answer is sent in the same turn, unless those before it are awaited.
             if let Some(trace) = &trace {
-                trace.handle_sending(clock::now());
+                shard.end_call_trace(trace, &model.served().spec.name, outcome.as_ref().err());
             }
             let status = outcome.as_ref().err().map_or(0, |error| error.code().on_wire().1);
             let outcome = in_band(outcome, (&model, &id), hooks.counted.has_run, wants_status);
@@ -384,6 +384,7 @@ impl StreamInfer {
         entry.settle(run.code().on_wire().1.into());
         self.shard.cells.received.add(1);
         self.shard.cells.count_refused(run.code());
+        self.shard.trace_refused_call(&self.link, self.stream, &Error::new(run.code(), "refused within a stream"));
         if !self.requests.is_empty() {
             let answer = FramedParts::from_iter([run.answer()]);
             self.requests.push_back(StreamRequest { work: None, done: Some(Ok(Some(answer))), is_ordered: true });

@@ -10,6 +10,9 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::backend::AnswerPart;
 use crate::error::Error;
+use crate::metrics::Exemplar;
+use crate::protocol::front_end::FrontEnd;
+use crate::protocol::grpc::service::Rpc;
 use crate::protocol::infer::InferRequest;
 use crate::protocol::route::untraced_model;
 use crate::protocol::trace::TraceOrder;
@@ -25,18 +28,12 @@ use crate::shard::requests::infer::{Arrival, InferOutcome};
 use crate::shard::services::trace_settings::TraceLease;
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
-use crate::trace::{ActiveTrace, FrontSpan, ModelSpan, TraceEvent, TraceRecord, TracedSpan};
+use crate::trace::{
+    ActiveTrace, FrontSpan, FrontStatus, ModelSpan, TraceEvent, TraceFront, TraceMode, TraceRecord, TraceSetting,
+    TracedSpan,
+};
 use crate::wire::http2::StreamId;
 use crate::wire::trace_context::TraceContext;
-
-/// The protocol of a request, which names its events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TraceFront {
-    /// gRPC.
-    Grpc,
-    /// REST.
-    Http,
-}
 
 /// A client's request while a setting may trace it, from its bytes to its answer's. Dropped, it is recorded if it was
 /// sampled: an answer was sent by then, or the client has left. Lives on its shard.
@@ -47,6 +44,9 @@ pub struct FrontTrace {
     context: Option<Box<TraceContext>>,
     queue: Arc<TraceQueue>,
     active: OnceCell<Arc<ActiveTrace>>,
+    /// True once it was sampled or left out.
+    is_decided: Cell<bool>,
+    failure: Cell<Option<Box<FrontStatus>>>,
     completed: Cell<Option<Instant>>,
     sending: Cell<Option<Instant>>,
 }
@@ -54,6 +54,8 @@ pub struct FrontTrace {
 /// The state that an HTTP/1.1 connection and the request on it share for a trace.
 #[derive(Default)]
 pub struct HttpTrace {
+    /// The paths that its port serves; `None` for a port without inference.
+    pub front_end: Option<FrontEnd>,
     /// The instant at which the first bytes of the request came.
     pub began: Cell<Instant>,
     /// The request, from the end of its work until its answer is sent.
@@ -90,6 +92,8 @@ impl Shard {
             context: context().map(Box::new),
             queue,
             active: OnceCell::new(),
+            is_decided: Cell::new(false),
+            failure: Cell::new(None),
             completed: Cell::new(None),
             sending: Cell::new(None),
         }))
@@ -109,10 +113,46 @@ impl Shard {
     pub(super) fn sample_trace(&self, front: &FrontTrace, model: &LocalModel) -> Option<Arc<ActiveTrace>> {
         let table = self.services.traces.table();
         let setting = table.setting(&model.served().spec.name);
-        let is_sampled = setting.sample(front.context.is_some());
-        is_sampled.then(|| {
-            Arc::clone(front.active.get_or_init(|| Arc::new(ActiveTrace::root(setting, front.context.as_deref()))))
-        })
+        front.sample(setting).cloned()
+    }
+
+    /// The request of a trace failed, with this status and text. One that was refused before its model was known is
+    /// sampled now, by the setting of the model that it names, or by the global one if `model` is empty. Files have
+    /// the form of Triton's, which has models' requests alone.
+    pub(super) fn trace_failure(&self, front: &FrontTrace, model: &str, (code, error): (u16, &str)) {
+        if !front.is_decided.get() {
+            let table = self.services.traces.table();
+            let setting = table.setting(model);
+            if setting.mode == TraceMode::OpenTelemetry {
+                front.sample(setting);
+            }
+        }
+        if front.active.get().is_some() {
+            let status = FrontStatus { front: front.front, code, error: error.to_owned() };
+            front.failure.set(Some(Box::new(status)));
+        }
+    }
+
+    /// The answer to a request over gRPC is sent from now on.
+    pub(super) fn end_call_trace(&self, front: &FrontTrace, model: &str, error: Option<&Error>) {
+        if let Some(error) = error {
+            self.trace_failure(front, model, (error.code().on_wire().1.into(), error.text()));
+        }
+        front.handle_sending(clock::now());
+    }
+
+    /// Traces a call of gRPC that is refused before its request is read, if it is an inference.
+    pub(super) fn trace_refused_call(&self, link: &Http2Link, stream: StreamId, error: &Error) {
+        if !self.services.traces.is_on() {
+            return;
+        }
+        let is_inference = link.with(|connection| {
+            matches!(Rpc::from_path(connection.path(stream)), Ok(Rpc::ModelInfer | Rpc::ModelStreamInfer))
+        });
+        if let Some(trace) = self.open_call_trace(link, stream).filter(|_| is_inference) {
+            self.trace_failure(&trace, "", (error.code().on_wire().1.into(), error.text()));
+            trace.handle_sending(clock::now());
+        }
     }
 
     /// As [`Shard::infer`], for a request that is traced: records it.
@@ -127,14 +167,28 @@ impl Shard {
         let (Some(queue), Some(trace)) = (&self.server_context.traces.queue, arrival.trace.clone()) else {
             return self.infer(model, request, arrival, sink, has_run).await;
         };
+        let exemplified = Arc::clone(&trace);
         let mut open = OpenModelSpan::new(queue, trace, model, &request);
         let outcome = self.infer(model, request, arrival, sink, has_run).await;
         if let Ok((outcome, part)) = &outcome {
             let has_stamps = has_run.get() && model.served().spec.ensemble.is_none();
             let outputs = if *part == AnswerPart::End { &[][..] } else { &outcome.outputs };
             open.handle_outcome(has_stamps.then_some(&outcome.stamps), outputs);
+            if has_stamps {
+                self.keep_exemplar(model, &exemplified, &outcome.stamps);
+            }
         }
         outcome
+    }
+
+    /// Keeps a request that ran as an exemplar of its model's histograms. Traces in files have no ids of OpenTelemetry.
+    fn keep_exemplar(&self, model: &LocalModel, trace: &ActiveTrace, stamps: &Stamps) {
+        let cells = model.served().cells.get(self.index).filter(|_| trace.setting.mode == TraceMode::OpenTelemetry);
+        if let Some(cells) = cells {
+            let epoch_millis = clock::epoch_millis(stamps.output_end);
+            let exemplar = Exemplar { trace_id: trace.trace_id, span_id: trace.span_id, epoch_millis };
+            cells.keep_exemplar(stamps, &exemplar);
+        }
     }
 
     /// Checks that a model, whose trace setting is asked for, is served; an empty name is the global setting.
@@ -172,6 +226,23 @@ impl FrontTrace {
         self.sending.set(Some(now));
     }
 
+    /// Samples the request by a setting, once.
+    fn sample(&self, setting: &Arc<TraceSetting>) -> Option<&Arc<ActiveTrace>> {
+        self.is_decided.set(true);
+        let is_sampled = setting.sample(self.context.is_some());
+        is_sampled.then(|| self.active.get_or_init(|| Arc::new(ActiveTrace::root(setting, self.context.as_deref()))))
+    }
+
+    /// The status of the answer, if one is sent.
+    fn status(&self) -> Option<Box<FrontStatus>> {
+        let code = match self.front {
+            TraceFront::Grpc => 0,
+            TraceFront::Http => 200,
+        };
+        let answered = || FrontStatus { front: self.front, code, error: String::new() };
+        self.failure.take().or_else(|| self.sending.get().map(|_| Box::new(answered())))
+    }
+
     fn events(&self, ended: Instant) -> SmallVec<[TraceEvent; 5]> {
         let [receive_start, receive_end, send_start, send_end] = match self.front {
             TraceFront::Grpc => ["GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "GRPC_SEND_START", "GRPC_SEND_END"],
@@ -194,8 +265,8 @@ impl Drop for FrontTrace {
     fn drop(&mut self) {
         let Some(trace) = self.active.take() else { return };
         let ended = clock::now();
-        let events = self.events(ended);
-        let span = TracedSpan::Front(FrontSpan { context: self.context.take(), events, ended });
+        let (events, status) = (self.events(ended), self.status());
+        let span = TracedSpan::Front(FrontSpan { context: self.context.take(), events, ended, status });
         self.queue.push(TraceRecord { trace, span });
     }
 }

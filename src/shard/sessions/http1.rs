@@ -83,7 +83,8 @@ impl RestAnswer {
         connection_guard: &ConnectionGuard,
         front_end: FrontEnd,
     ) -> Self {
-        let (parts, http_trace) = (Rc::new(Http1Parts::default()), Rc::new(HttpTrace::default()));
+        let http_trace = HttpTrace { front_end: Some(front_end), ..HttpTrace::default() };
+        let (parts, http_trace) = (Rc::new(Http1Parts::default()), Rc::new(http_trace));
         let rights = connection_guard.watch().rights();
         Self { shard: Rc::clone(shard), peer, rights, front_end, parts, http_trace }
     }
@@ -290,7 +291,8 @@ impl<S: ByteStream> Http1Session<'_, S> {
                     let counter =
                         if refusal.is_of_memory() { &cells.receive_memory_refused } else { &cells.framing_errors };
                     counter.add(1);
-                    return self.refuse(&self.refusal_reply(refusal)).await;
+                    let reply = self.refusal_reply(refusal);
+                    return self.refuse(&reply).await;
                 }
             }
         }
@@ -389,9 +391,14 @@ impl<S: ByteStream> Http1Session<'_, S> {
     }
 
     /// The reply to a request that is refused before it is complete.
-    fn refusal_reply(&self, refusal: HttpRefusal) -> Reply {
+    fn refusal_reply(&mut self, refusal: HttpRefusal) -> Reply {
         let follows_triton = self.shard.server_context.service.follows_triton;
-        if follows_triton { refusal.as_tritons().into_reply() } else { refusal.into_reply() }
+        let refusal = if follows_triton { refusal.as_tritons() } else { refusal };
+        if let Some(refused) = self.connection.take_refused() {
+            self.http_trace.began.set(self.connection.began());
+            rest::trace_refused_body(self.shard, &self.http_trace, &refused, (refusal.status(), refusal.text()));
+        }
+        refusal.into_reply()
     }
 
     /// The answer to a message: a reply, or `Some(None)` if it came in parts. `None` if the client
@@ -673,6 +680,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
     async fn refuse(&mut self, reply: &Reply) -> std::io::Result<()> {
         self.connection.close_after_reply();
         self.send(reply).await?;
+        drop(self.http_trace.front.take());
         self.end(true).await
     }
 

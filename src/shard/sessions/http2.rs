@@ -392,7 +392,7 @@ fn handle_events(shard: &Rc<Shard>, link: &Rc<Http2Link>, context: &mut Context<
                 });
             }
             Some(ConnectionEvent::Fault { stream, fault }) => {
-                grpc::refuse(link, stream, fault);
+                grpc::refuse(shard, link, stream, fault);
                 // The work on it has no one left to answer.
                 link.reset(stream, ErrorCode::Cancel);
             }

@@ -8,6 +8,8 @@
 //!                        ChunkEnd ◄┴─ ChunkData
 //! ```
 
+use bytes::Bytes;
+
 use crate::input::InputBuffer;
 use base::budget::{ReceiveReservation, Shortage};
 use base::limits::{INPUT_SIZE_MIN, READ_SIZE};
@@ -15,7 +17,7 @@ use wire::http1::HttpRefusal;
 use wire::http1::chunk::{self, Chunks};
 use wire::http1::head::{self, BodyLength, RequestHead};
 use wire::http1::section::SectionScan;
-use wire::message::{BodyBuffer, Message};
+use wire::message::{BodyBuffer, Fields, Message};
 
 /// Bytes of a body for which space is shown at first: a client that begins one and goes no further
 /// holds little.
@@ -51,23 +53,19 @@ enum NextPart {
 }
 
 impl<B: BodyBuffer> IncomingMessage<B> {
-    /// A message whose body begins with the next byte.
+    /// A message whose body begins with the next byte, by its head and its announced size ([`body_size`]).
     pub(super) fn new(
-        head: RequestHead,
+        (head, size): (RequestHead, usize),
         memory: ReceiveReservation,
         body_size_max: usize,
         head_size_max: usize,
-    ) -> Result<Self, HttpRefusal> {
-        let (part, size) = match head.length {
-            BodyLength::Chunked => (NextPart::ChunkLine { chunks: Chunks::default() }, 0),
-            BodyLength::Sized(size) => {
-                let left = fit(0, size, body_size_max)?;
-                memory.check(left).map_err(refusal)?;
-                (NextPart::Sized { left }, left)
-            }
+    ) -> Self {
+        let part = match head.length {
+            BodyLength::Chunked => NextPart::ChunkLine { chunks: Chunks::default() },
+            BodyLength::Sized(_) => NextPart::Sized { left: size },
         };
         let buffer = B::announced(head.aligned_at, size);
-        Ok(Self { head, buffer, filled: 0, memory, part, body_size_max, head_size_max })
+        Self { head, buffer, filled: 0, memory, part, body_size_max, head_size_max }
     }
 
     /// Returns true if nothing of the body has come, though something will.
@@ -196,6 +194,11 @@ impl<B: BodyBuffer> IncomingMessage<B> {
         Message { method, path, fields, body: self.buffer.freeze() }
     }
 
+    /// The path and the fields.
+    pub(super) fn into_head(self) -> (Bytes, Fields) {
+        (self.head.path, self.head.fields)
+    }
+
     /// Bytes of memory that its body holds.
     pub(super) fn held_size(&self) -> usize {
         self.buffer.len()
@@ -231,6 +234,18 @@ impl<B: BodyBuffer> IncomingMessage<B> {
         input.consume(count);
         self.handle_space(count);
     }
+}
+
+/// The announced size of a body, which may come; 0 if it comes in chunks.
+pub(super) fn body_size(
+    head: &RequestHead,
+    memory: &ReceiveReservation,
+    body_size_max: usize,
+) -> Result<usize, HttpRefusal> {
+    let BodyLength::Sized(size) = head.length else { return Ok(0) };
+    let size = fit(0, size, body_size_max)?;
+    memory.check(size).map_err(refusal)?;
+    Ok(size)
 }
 
 /// A body that there is no memory for.

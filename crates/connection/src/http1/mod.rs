@@ -25,6 +25,8 @@ use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::limits::{BLANK_LINES_MAX, RECEIVE_WAIT_MAX};
 use base::budget::{ReceiveBudget, ReceiveReservation, Shortage};
 use base::limits::{BODY_SIZE_MAX, BODY_STEP_SIZE, BODY_TIMEOUT, HEAD_SIZE_MAX, HEAD_TIMEOUT, IDLE_TIMEOUT, READ_SIZE};
@@ -32,7 +34,7 @@ use base::time::Instant;
 use wire::http1::reply::{self, BodyFraming, CONTINUE, ConnectionOption, LAST_CHUNK};
 use wire::http1::section::SectionScan;
 use wire::http1::{HttpRefusal, head};
-use wire::message::{BodyBuffer, Message, Reply};
+use wire::message::{BodyBuffer, Fields, Message, Reply};
 
 #[cfg(any(test, feature = "fuzz"))]
 pub use self::fuzz::fuzz_connection;
@@ -108,6 +110,8 @@ pub struct Http1Connection<B> {
     is_draining: bool,
     is_ended: bool,
     is_interim_due: bool,
+    /// The path and the fields of a message whose body was refused.
+    refused: Option<Box<(Bytes, Fields)>>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each request")]
@@ -142,6 +146,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
             is_draining: false,
             is_ended: false,
             is_interim_due: false,
+            refused: None,
         }
     }
 
@@ -246,6 +251,11 @@ impl<B: BodyBuffer> Http1Connection<B> {
         }
         self.invariants();
         polled
+    }
+
+    /// Takes the path and the fields of the message whose body was refused last.
+    pub fn take_refused(&mut self) -> Option<Box<(Bytes, Fields)>> {
+        self.refused.take()
     }
 
     /// Returns the interim response for a client that waits before it sends a body, once. To be
@@ -458,7 +468,15 @@ impl<B: BodyBuffer> Http1Connection<B> {
         self.is_current = head.is_current;
         let expects_continue = head.expects_continue;
         let memory = ReceiveReservation::new(self.memory.clone());
-        let incoming = IncomingMessage::new(head, memory, self.settings.body_size_max, self.settings.head_size_max)?;
+        let size = match incoming::body_size(&head, &memory, self.settings.body_size_max) {
+            Ok(size) => size,
+            Err(refusal) => {
+                self.refused = Some(Box::new((head.path, head.fields)));
+                return Err(refusal);
+            }
+        };
+        let incoming =
+            IncomingMessage::new((head, size), memory, self.settings.body_size_max, self.settings.head_size_max);
         self.is_interim_due = expects_continue && incoming.is_untouched() && self.input.is_empty();
         debug_assert!(self.starved_since.is_none(), "a body waits for memory after its head");
         self.state = Http1State::Body { incoming, moved: 0 };
@@ -534,7 +552,9 @@ impl<B: BodyBuffer> Http1Connection<B> {
     }
 
     fn close(&mut self) {
-        self.state = Http1State::Closed;
+        if let Http1State::Body { incoming, .. } = mem::replace(&mut self.state, Http1State::Closed) {
+            self.refused = Some(Box::new(incoming.into_head()));
+        }
         (self.deadline, self.starved_since) = (None, None);
         self.is_interim_due = false;
         self.input.clear();

@@ -170,7 +170,7 @@ mod tests {
         );
         let front = || {
             let events = smallvec![TraceEvent { name: "HTTP_RECV_START", at: Instant::ZERO }];
-            TracedSpan::Front(FrontSpan { context: None, events, ended: Instant::ZERO })
+            TracedSpan::Front(FrontSpan { context: None, events, ended: Instant::ZERO, status: None })
         };
         assert_eq!(text(TIMESTAMPS, front()), r#"{"id":7,"timestamps":[{"name":"HTTP_RECV_START","ns":5}]}"#);
         assert_eq!(text(TENSORS, front()), "");

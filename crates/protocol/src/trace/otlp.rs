@@ -1,13 +1,15 @@
 //! Records as spans of OTLP, with Triton's names: `InferRequest` for the request, below it a span named as the model and
-//! a span `compute` for its run. Events and attributes are those of Triton's `tracer.cc`.
+//! a span `compute` for its run. Events and attributes are those of Triton's `tracer.cc`; those of the answer are of
+//! OpenTelemetry's semantic conventions for HTTP and RPC.
 
 use prost::Message;
 
 use base::time::Instant;
-use trace::{ActiveTrace, FrontSpan, ModelSpan, TraceEvent, TraceRecord, TracedSpan};
+use trace::{ActiveTrace, FrontSpan, FrontStatus, ModelSpan, TraceEvent, TraceFront, TraceRecord, TracedSpan};
 use wire::proto::otlp as proto;
 use wire::proto::otlp::any_value::Value;
 use wire::proto::otlp::span::{Event, SpanKind};
+use wire::proto::otlp::status::StatusCode;
 
 /// The instrumentation scope, as Triton has it.
 const SCOPE: &str = "triton-server";
@@ -39,13 +41,56 @@ pub fn request(spans: Vec<proto::Span>, resource: &[(String, String)]) -> Vec<u8
 fn front_span(trace: &ActiveTrace, front: FrontSpan, epoch: u64) -> proto::Span {
     let parent = front.context.as_ref().map(|context| context.parent.span_id);
     let began = front.events.first().map_or(front.ended, |event| event.at);
+    let error_type = front.status.as_deref().and_then(error_type);
     proto::Span {
+        attributes: front
+            .status
+            .as_deref()
+            .map(|status| status_attributes(status, error_type.as_deref()))
+            .unwrap_or_default(),
+        status: front
+            .status
+            .filter(|_| error_type.is_some())
+            .map(|status| proto::Status { message: status.error, code: StatusCode::Error.into() }),
         trace_state: front.context.map(|context| context.state).unwrap_or_default(),
         events: front.events.iter().map(|event| happened(event, epoch)).collect(),
         // The client's request; the spans below it are of work within the server, as OpenTelemetry defines the kinds.
         kind: SpanKind::Server.into(),
         ..span(trace, (trace.parent_span_id, parent), "InferRequest", (began, front.ended), epoch)
     }
+}
+
+/// The attributes of an answer by the semantic conventions.
+fn status_attributes(status: &FrontStatus, error_type: Option<&str>) -> Vec<proto::KeyValue> {
+    let code = Value::IntValue(status.code.into());
+    let mut attributes = match status.front {
+        TraceFront::Grpc => {
+            let system = Value::StringValue("grpc".to_owned());
+            vec![attribute("rpc.system", system), attribute("rpc.grpc.status_code", code)]
+        }
+        TraceFront::Http => vec![attribute("http.response.status_code", code)],
+    };
+    let error = Some(&*status.error).filter(|error| !error.is_empty());
+    let texts = [("error.type", error_type), ("error.message", error)];
+    let texts = texts.into_iter().filter_map(|(key, text)| Some((key, text?)));
+    attributes.extend(texts.map(|(key, text)| attribute(key, Value::StringValue(text.to_owned()))));
+    attributes
+}
+
+/// The type of an error that makes the span of a server an error. A client's mistake does not: a status of 4xx, and the
+/// codes of gRPC that are not listed here (OpenTelemetry, "HTTP spans" and "gRPC", "Status").
+fn error_type(status: &FrontStatus) -> Option<String> {
+    let name = match (status.front, status.code) {
+        (TraceFront::Http, 500..) => return Some(status.code.to_string()),
+        (TraceFront::Grpc, 2) => "UNKNOWN",
+        (TraceFront::Grpc, 4) => "DEADLINE_EXCEEDED",
+        (TraceFront::Grpc, 12) => "UNIMPLEMENTED",
+        (TraceFront::Grpc, 13) => "INTERNAL",
+        (TraceFront::Grpc, 14) => "UNAVAILABLE",
+        (TraceFront::Grpc, 15) => "DATA_LOSS",
+        _ => return None,
+    };
+    Some(name.to_owned())
 }
 
 fn model_spans(trace: &ActiveTrace, model: &ModelSpan, epoch: u64, run_span_id: u64) -> Vec<proto::Span> {
@@ -132,6 +177,31 @@ mod tests {
     }
 
     #[test]
+    fn servers_errors_are_errors_of_the_span_and_clients_are_not() {
+        let check = |front, code, error: &str, want: &str, want_error: bool| {
+            let setting = Arc::new(TraceSetting::new(TraceLevel::OFF, 1, -1, 0, TraceMode::OpenTelemetry));
+            let status = Some(Box::new(FrontStatus { front, code, error: error.to_owned() }));
+            let front = FrontSpan { context: None, events: SmallVec::new(), ended: Instant::ZERO, status };
+            let span = front_span(&ActiveTrace::root(&setting, None), front, 0);
+            let text = |pair: &proto::KeyValue| match pair.value.clone().unwrap().value.unwrap() {
+                Value::StringValue(text) => format!("{}={text}", pair.key),
+                Value::IntValue(number) => format!("{}={number}", pair.key),
+            };
+            assert_eq!(span.attributes.iter().map(text).collect::<Vec<_>>().join(" "), want);
+            let status = proto::Status { message: error.to_owned(), code: StatusCode::Error.into() };
+            assert_eq!(span.status, want_error.then_some(status), "{want}");
+        };
+        let (grpc, http) = (TraceFront::Grpc, TraceFront::Http);
+        check(http, 200, "", "http.response.status_code=200", false);
+        check(http, 404, "no", "http.response.status_code=404 error.message=no", false);
+        check(http, 503, "full", "http.response.status_code=503 error.type=503 error.message=full", true);
+        check(grpc, 0, "", "rpc.system=grpc rpc.grpc.status_code=0", false);
+        check(grpc, 5, "no", "rpc.system=grpc rpc.grpc.status_code=5 error.message=no", false);
+        let want = "rpc.system=grpc rpc.grpc.status_code=14 error.type=UNAVAILABLE error.message=gone";
+        check(grpc, 14, "gone", want, true);
+    }
+
+    #[test]
     fn a_trace_is_three_spans_below_the_clients_own() {
         let setting = Arc::new(TraceSetting::new(TraceLevel::OFF, 1, -1, 0, TraceMode::OpenTelemetry));
         let parent = TraceParent { trace_id: 5, span_id: 6 };
@@ -151,6 +221,7 @@ mod tests {
             context: Some(Box::new(context)),
             events: SmallVec::from_vec(events(["HTTP_RECV_START", "HTTP_RECV_END"])),
             ended: Instant::from_micros(9),
+            status: None,
         };
         let record = |span| TraceRecord { trace: Arc::clone(&trace), span };
         let [model, compute] = &spans(record(TracedSpan::Model(Box::new(model))), 100, 77)[..] else { panic!("two") };

@@ -240,7 +240,7 @@ mod tests {
         assert!(setting.sample(false));
         let trace = Arc::new(ActiveTrace::root(setting, None));
         let events = smallvec![TraceEvent { name: "HTTP_RECV_START", at: Instant::ZERO }];
-        let front = FrontSpan { context: None, events, ended: Instant::ZERO };
+        let front = FrontSpan { context: None, events, ended: Instant::ZERO, status: None };
         let spec = model::config::ConfigDraft::new("m", Some(CONFIG), &[]).unwrap();
         let rules = model::config::CompletionRules::default();
         let spec = spec.complete(None, &BTreeMap::new(), rules);
