@@ -38,7 +38,7 @@ impl ExemplarCell {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// Returns the exemplar and its value in nanoseconds. `None` if there is none, or it is being replaced.
+    /// Returns the exemplar and its value in nanoseconds. `None` before the first, and while it is being replaced.
     pub(super) fn read(&self) -> Option<(Exemplar, u64)> {
         let version = self.version.load(Ordering::Acquire);
         let [high, low, span_id, epoch_millis, nanos] = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
