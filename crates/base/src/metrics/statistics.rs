@@ -146,6 +146,8 @@ mod tests {
             labels: "",
             is_cached: true,
             hides_durations: false,
+            shows_exemplars: false,
+            process_memory: None,
             cells: vec![&one, &two],
             workers: Some(&workers),
             releases: vec![("full", 1), ("idle", 1)],
