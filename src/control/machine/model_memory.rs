@@ -63,7 +63,7 @@ mod tests {
     fn a_model_has_the_sum_of_its_processes_until_the_last_is_lost() {
         let [a, b] = [(); 2].map(|()| Arc::<Gauge>::default());
         let process =
-            |pid, memory: &Arc<Gauge>| ModelProcess { name: pid.to_string(), pid, memory: Arc::clone(memory) };
+            |pid: u32, memory: &Arc<Gauge>| ModelProcess { name: pid.to_string(), pid, memory: Arc::clone(memory) };
         let mut watch = ModelMemory::default();
         let mut check = |processes: &[ModelProcess], want: [Option<u64>; 2]| {
             watch.poll(processes, |pid| (pid < 10).then_some(u64::from(pid)));
