@@ -144,21 +144,17 @@ impl Diagnosis {
         let config = &settings.backend_config.frameworks;
         let extension = config.openvino_extension.as_deref();
         let openvino = |path: &Path| Openvino::open(path, extension).map(|opened| opened.version().to_owned());
-        self.framework("OpenVINO", (&OPENVINO, "openvino"), config.openvino_library.as_deref(), &openvino);
+        self.framework("OpenVINO", &OPENVINO, "openvino", config.openvino_library.as_deref(), &openvino);
         let tensorflow = |path: &Path| Tensorflow::open(path).map(|opened| opened.version().to_owned());
-        self.framework(
-            "TensorFlow",
-            (&TENSORFLOW, "tensorflow-cpu"),
-            config.tensorflow_library.as_deref(),
-            &tensorflow,
-        );
+        self.framework("TensorFlow", &TENSORFLOW, "tensorflow-cpu", config.tensorflow_library.as_deref(), &tensorflow);
     }
 
     /// Lists the libraries found of one of them: the first usable one is used.
     fn framework(
         &mut self,
         name: &str,
-        (sought, package): (&'static SoughtLibrary, &str),
+        sought: &'static SoughtLibrary,
+        package: &str,
         named: Option<&Path>,
         open: &dyn Fn(&Path) -> Result<String, String>,
     ) {

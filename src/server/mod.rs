@@ -178,7 +178,7 @@ fn serve(
     process_memory::trim();
     stand_in.into_iter().for_each(StandIn::end);
     server_context.lifecycle.start();
-    log_ready((&listeners, &models), &context.settings, &but_failed, loading_ended.since(began), &threads);
+    log_ready(&listeners, &models, &context.settings, &but_failed, loading_ended.since(began), &threads);
     notify::write_ready_file(context.settings.ready_file.as_deref(), &listeners.describe(std::process::id()));
     // Before an older server learns of it, and ends: a supervisor must know this one by then.
     notifier.tell(&format!("READY=1\nSTATUS=Serving{but_failed} {threads}"));
@@ -577,7 +577,8 @@ fn describe_threads(plan: &ServerPlan, settings: &Settings) -> String {
 }
 
 fn log_ready(
-    (listeners, models): (&Listeners, &ModelRecords),
+    listeners: &Listeners,
+    models: &ModelRecords,
     settings: &Settings,
     but_failed: &str,
     loading: Duration,

@@ -152,7 +152,7 @@ impl ConfigCompletion<'_> {
         };
         let mut spec = draft.clone().complete(onnx.as_ref(), labels, rules)?;
         if spec.is_batch_axis_derived
-            && let Some(differ) = Self::first_axes_that_differ(source, directory, version, (&draft, onnx.as_ref()))?
+            && let Some(differ) = Self::first_axes_that_differ(source, directory, version, &draft, onnx.as_ref())?
         {
             log::info(&format!(
                 "'{}' is not batched: the first axes of {differ} have different names in its file; max_batch_size above 0 \
@@ -177,7 +177,8 @@ impl ConfigCompletion<'_> {
         source: &ModelSource,
         directory: &ModelDirectory,
         version: u64,
-        (draft, onnx): (&ConfigDraft, Option<&OnnxSignature>),
+        draft: &ConfigDraft,
+        onnx: Option<&OnnxSignature>,
     ) -> Result<Option<String>, Error> {
         if let Some(onnx) = onnx {
             return Ok(onnx.first_axes_that_differ());

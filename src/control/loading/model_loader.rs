@@ -395,7 +395,7 @@ impl ModelLoader {
         if let Some(trials) = trials.filter(|_| is_framework) {
             findings = trials.run(location.source, location.directory, version)?;
         }
-        let completed = self.complete_config(location, (&opened.draft, &opened.labels), version)?;
+        let completed = self.complete_config(location, &opened.draft, &opened.labels, version)?;
         // Found before the trial, whose process has little time and memory for a compiler.
         let is_native = opened.draft.pytorch_filename().is_some()
             && matches!(self.engines.pytorch(&completed.spec)?, PytorchEngine::Native(_));
@@ -405,14 +405,14 @@ impl ModelLoader {
             false => KnownRisks { trust: self.trust(location, version, &completed.spec), findings },
         };
         log_unused_accelerators(&completed.spec);
-        let loaded = self.load_or_use_cpu(location, opened, version, completed, (began, &known))?;
+        let loaded = self.load_or_use_cpu(location, opened, version, completed, began, &known)?;
         let Some(why) = &loaded.choice.no_batch_axis else { return Ok(loaded) };
         batch_axis::log_refuted(&loaded.spec, why);
         // Before the second copy is there.
         drop(loaded.model);
         let draft = opened.draft.clone().without_batch_axis();
-        let completed = self.complete_config(location, (&draft, &opened.labels), version)?;
-        self.load_or_use_cpu(location, opened, version, completed, (began, &known))
+        let completed = self.complete_config(location, &draft, &opened.labels, version)?;
+        self.load_or_use_cpu(location, opened, version, completed, began, &known)
     }
 
     fn load_or_use_cpu(
@@ -421,14 +421,15 @@ impl ModelLoader {
         opened: &OpenedConfig,
         version: u64,
         completed: CompletedConfig<'_>,
-        (began, known): (Instant, &KnownRisks),
+        began: Instant,
+        known: &KnownRisks,
     ) -> Result<LoadedVersion, Error> {
-        match (self.load_completed(location, opened, version, &completed, (began, known)), completed.cpu_spec) {
+        match (self.load_completed(location, opened, version, &completed, began, known), completed.cpu_spec) {
             (Err(why), Some(spec)) => {
                 log_cpu_fallback(&spec, &why);
                 log_unused_accelerators(&spec);
                 let completed = CompletedConfig { spec, gpu_engine: None, cpu_spec: None };
-                self.load_completed(location, opened, version, &completed, (began, known))
+                self.load_completed(location, opened, version, &completed, began, known)
             }
             (outcome, _) => outcome,
         }
@@ -485,7 +486,8 @@ impl ModelLoader {
     fn complete_config(
         &self,
         ModelLocation { source, directory }: ModelLocation<'_>,
-        (draft, labels): (&ConfigDraft, &BTreeMap<String, Arc<Labels>>),
+        draft: &ConfigDraft,
+        labels: &BTreeMap<String, Arc<Labels>>,
         version: u64,
     ) -> Result<CompletedConfig<'_>, Error> {
         if draft.library().is_some() && !self.host_gpus.is_off() {
@@ -536,7 +538,8 @@ impl ModelLoader {
         opened: &OpenedConfig,
         version: u64,
         CompletedConfig { spec, gpu_engine, .. }: &CompletedConfig<'_>,
-        (began, known): (Instant, &KnownRisks),
+        began: Instant,
+        known: &KnownRisks,
     ) -> Result<LoadedVersion, Error> {
         let run_limit = self.run_watcher.limit(spec, &self.settings)?;
         if (spec.python.is_some() || spec.library.is_some()) && !self.runs_python {
@@ -553,7 +556,7 @@ impl ModelLoader {
             let _note = crash::note(RunLabel::of_load(&spec.name, version), std::iter::empty());
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
             let pinned = self.pin(source, &directory.version_path(version), &opened.draft, spec)?;
-            let hashed = self.hash_files((source, directory), (spec, version), &pinned);
+            let hashed = self.hash_files(source, directory, spec, version, &pinned);
             let model = match (gpu_engine, backend) {
                 (Some(GpuEngine::Plan(plan)), backend) => {
                     let on_cpu = backend.map(|backend| pinned.load(backend, spec, &path)).transpose()?;
@@ -564,7 +567,7 @@ impl ModelLoader {
                     let load = |backend: &dyn Backend| {
                         let isolated = self.isolated(processes, backend, (source, &pinned))?;
                         let backend = isolated.as_ref().map_or(backend, |isolated| isolated as &dyn Backend);
-                        load_engine(backend, spec, (&path, &pinned), &self.settings, read)
+                        load_engine(backend, spec, &path, &pinned, &self.settings, read)
                     };
                     let (model, engine) = self.load_or_fall_back(backend, spec, &load)?;
                     used = Some(engine);
@@ -604,8 +607,10 @@ impl ModelLoader {
     /// servers; `None` without one, and if a file cannot be read.
     fn hash_files(
         &self,
-        (source, directory): (&ModelSource, &ModelDirectory),
-        (spec, version): (&ModelSpec, u64),
+        source: &ModelSource,
+        directory: &ModelDirectory,
+        spec: &ModelSpec,
+        version: u64,
         pinned: &PinnedFiles,
     ) -> Option<HashedFiles> {
         // Neither for a process that tries a load nor for a shared library: its files are unknown.
@@ -711,7 +716,8 @@ type LoadWith<'a> = dyn Fn(&dyn Backend) -> Result<Box<dyn LoadedModel>, Error> 
 fn load_engine(
     backend: &dyn Backend,
     spec: &Arc<ModelSpec>,
-    (path, opened): (&Path, &PinnedFiles),
+    path: &Path,
+    opened: &PinnedFiles,
     settings: &Settings,
     read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
 ) -> Result<Box<dyn LoadedModel>, Error> {

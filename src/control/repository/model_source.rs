@@ -405,7 +405,7 @@ fn file_model(
     let config = config.and_then(|config| String::from_utf8(config).ok());
     let named = config.as_ref().and_then(|config| configured_name(Notation::Text, config.as_bytes()).ok().flatten());
     let name = settings.model_name.clone().or(named).unwrap_or(stem);
-    ModelDirectory::of_file(name, backend, (&filename, repository.stamp(&filename)), config.as_deref())
+    ModelDirectory::of_file(name, backend, &filename, repository.stamp(&filename), config.as_deref())
 }
 
 fn directory_model(

@@ -100,7 +100,8 @@ impl Shard {
         &self,
         model: &Rc<LocalModel>,
         request: &InferRequest,
-        (received, deadline): (Instant, Option<Instant>),
+        received: Instant,
+        deadline: Option<Instant>,
     ) -> Option<CacheLookup> {
         let shared = self.caches.shared.as_ref()?;
         let (models, outputs) = self.answering(model, request)?;

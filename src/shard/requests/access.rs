@@ -90,7 +90,7 @@ impl AccessEntry {
             Method::Other => "-",
         };
         let request = || format!("{method} {}", text(&message.path));
-        Self::new(shard, ("http", CLIENT_LEFT), request, message.body.len(), received, peer)
+        Self::new(shard, "http", CLIENT_LEFT, request, message.body.len(), received, peer)
     }
 
     /// A message of an RPC was received, of `size` bytes; `path` is that of the RPC.
@@ -104,12 +104,13 @@ impl AccessEntry {
         if log::is_verbose() {
             log::unlimited(Severity::Verbose, &format!("gRPC request: {}", String::from_utf8_lossy(&path())));
         }
-        Self::new(shard, ("grpc", CANCELLED), || text(&path()), size, received, peer)
+        Self::new(shard, "grpc", CANCELLED, || text(&path()), size, received, peer)
     }
 
     fn new(
         shard: &Shard,
-        (protocol, status): (&'static str, u16),
+        protocol: &'static str,
+        status: u16,
         request: impl FnOnce() -> String,
         bytes_in: usize,
         received: Instant,

@@ -135,7 +135,8 @@ impl Shard {
         model: &Rc<LocalModel>,
         steps: &EnsembleSteps,
         request: InferRequest,
-        (arrival, sink): (Arrival, Option<Rc<dyn PartSink>>),
+        arrival: Arrival,
+        sink: Option<Rc<dyn PartSink>>,
     ) -> Result<(InferOutcome, AnswerPart), Error> {
         let began = clock::now();
         let _slot_guard =

@@ -147,7 +147,9 @@ pub async fn stream_infer(
     shard: Rc<Shard>,
     link: Rc<Http2Link>,
     stream: StreamId,
-    (deadline, forwarded, client): (Option<Instant>, Option<ForwardedFields>, StreamClient),
+    deadline: Option<Instant>,
+    forwarded: Option<ForwardedFields>,
+    client: StreamClient,
     departure: Rc<Cell<Departure>>,
 ) {
     let reports_load = shard.server_context.service.tells_load || link.with(|connection| connection.asked(stream)).load;
@@ -250,7 +252,7 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
         Rpc::Control(rpc) => control(&shard, rpc, &message, deadline).await.map(|answer| (smallvec![answer], None)),
         Rpc::Repository(rpc) => repository(&shard, rpc, &message).await.map(|answer| (answer, None)),
         Rpc::TraceSetting => trace_setting(&shard, &message).await.map(|answer| (smallvec![answer], None)),
-        Rpc::SharedMemory(kind, action) => regions(&shard, (kind, action), &message).await.map(|answer| (answer, None)),
+        Rpc::SharedMemory(kind, action) => regions(&shard, kind, action, &message).await.map(|answer| (answer, None)),
         Rpc::Watch => return watch(&shard, &link, stream).await,
         Rpc::ModelStreamInfer | Rpc::ServerReflectionInfo => Err(Error::internal("the call was answered before")),
     };
@@ -309,7 +311,8 @@ async fn trace_setting(shard: &Rc<Shard>, message: &[u8]) -> Result<Bytes, Error
 
 async fn regions(
     shard: &Rc<Shard>,
-    (kind, action): (RegionKind, RegionAction),
+    kind: RegionKind,
+    action: RegionAction,
     message: &[u8],
 ) -> Result<FramedParts, Error> {
     let is_on = shard.server_context.shared_memory.is_some();

@@ -168,7 +168,7 @@ impl Shard {
     ) -> Result<(InferOutcome, AnswerPart), Error> {
         // Never a decoupled model: a configuration that asks to cache its answers is refused at load.
         let lookup = if self.caches.shared.is_some() && model.served().spec.is_cached {
-            Box::pin(self.look_up_shared(model, &request, (arrival.received, arrival.deadline))).await
+            Box::pin(self.look_up_shared(model, &request, arrival.received, arrival.deadline)).await
         } else {
             self.look_up(model, &request, arrival.received)
         };
@@ -193,7 +193,7 @@ impl Shard {
         if let InstanceRoute::Ensemble(steps) = model.route() {
             // As in Triton, an error of a step is the ensemble's answer, not a refusal.
             has_run.set(true);
-            return Box::pin(self.infer_ensemble(model, steps, request, (arrival, sink))).await;
+            return Box::pin(self.infer_ensemble(model, steps, request, arrival, sink)).await;
         }
         check_free(&arrival.chain, model.served())?;
         let spec = &model.served().spec;
@@ -201,7 +201,7 @@ impl Shard {
         let ticket = self.requests.open_ticket()?;
         let on_device = arrival.on_device.clone();
         let details = if spec.takes_details() {
-            take_details(&mut request, (arrival.deadline, arrival.depth > 0), &arrival.chain, arrival.trace.as_ref())
+            take_details(&mut request, arrival.deadline, arrival.depth > 0, &arrival.chain, arrival.trace.as_ref())
         } else {
             id_only(&request)
         };

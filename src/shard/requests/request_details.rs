@@ -20,7 +20,8 @@ use crate::trace::ActiveTrace;
 /// the models whose calls led to the request.
 pub(super) fn take_details(
     request: &mut InferRequest,
-    (deadline, is_step): (Option<Instant>, bool),
+    deadline: Option<Instant>,
+    is_step: bool,
     chain: &CallChain,
     trace: Option<&Arc<ActiveTrace>>,
 ) -> Option<Arc<RequestDetails>> {
@@ -93,16 +94,17 @@ mod tests {
 
     fn details(
         request: &mut InferRequest,
-        (deadline, is_step): (Option<Instant>, bool),
+        deadline: Option<Instant>,
+        is_step: bool,
         chain: &CallChain,
     ) -> Option<Arc<RequestDetails>> {
-        take_details(request, (deadline, is_step), chain, None)
+        take_details(request, deadline, is_step, chain, None)
     }
 
     #[test]
     fn a_request_that_says_nothing_has_no_details() {
-        assert_eq!(details(&mut request(), (None, false), &CallChain::default()), None);
-        let step = details(&mut request(), (None, true), &CallChain::default());
+        assert_eq!(details(&mut request(), None, false, &CallChain::default()), None);
+        let step = details(&mut request(), None, true, &CallChain::default());
         assert!(step.is_some_and(|details| details.is_step), "of a step of an ensemble that is said");
     }
 
@@ -135,7 +137,7 @@ mod tests {
             on_device: None,
         };
         let mut request_said = said.clone();
-        assert_eq!(details(&mut request_said, (deadline, false), &chain).as_deref(), Some(&want));
+        assert_eq!(details(&mut request_said, deadline, false, &chain).as_deref(), Some(&want));
         assert!(request_said.parameters.is_empty(), "they are taken");
 
         // Each of them alone requires details.
@@ -143,7 +145,7 @@ mod tests {
         let check = |change: fn(&mut InferRequest, &InferRequest), want: RequestDetails| {
             let mut request = request();
             change(&mut request, &said);
-            assert_eq!(details(&mut request, (None, false), &none).as_deref(), Some(&want));
+            assert_eq!(details(&mut request, None, false, &none).as_deref(), Some(&want));
         };
         let with = RequestDetails::default;
         check(
@@ -162,9 +164,9 @@ mod tests {
             |request, said| request.parameters.clone_from(&said.parameters),
             RequestDetails { parameters: want.parameters.clone(), ..with() },
         );
-        let late = details(&mut request(), (deadline, false), &none);
+        let late = details(&mut request(), deadline, false, &none);
         assert_eq!(late.as_deref(), Some(&RequestDetails { deadline, ..with() }));
-        let called = details(&mut request(), (None, false), &chain);
+        let called = details(&mut request(), None, false, &chain);
         assert_eq!(called.as_deref(), Some(&RequestDetails { chain, ..with() }));
     }
 

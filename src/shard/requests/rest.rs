@@ -108,7 +108,7 @@ pub async fn handle_message(
             let (name, request) = (path.name, (path, &fields, front_end));
             let outcome = infer(shard, request, (body, memory), (received, trace.clone()), entry).await;
             request_metrics.settle(&outcome);
-            end_trace(shard, (http_trace, trace), name, (outcome.as_ref().err(), front_end));
+            end_trace(shard, http_trace, trace, name, outcome.as_ref().err(), front_end);
             outcome.map_err(|error| with_missing_length(error, &fields, front_end))
         }
         Ok(Route::ModelGenerate(path, delivery)) => {
@@ -123,7 +123,7 @@ pub async fn handle_message(
         Ok(Route::ModelReady(path)) => model_ready(shard, path).await,
         Ok(Route::Repository(action)) => repository(shard, action, &body).await,
         Ok(Route::Logging) => log_settings(shard, method, &body),
-        Ok(Route::SharedMemory(kind, action, name)) => regions(shard, (kind, action, name), &body).await,
+        Ok(Route::SharedMemory(kind, action, name)) => regions(shard, kind, action, name, &body).await,
         Ok(Route::TraceSetting(path)) => trace_setting(shard, path, method, &body).await,
         Ok(Route::Links) => Ok(links(shard, &fields)),
         Ok(Route::Metrics) => Ok(metrics_text::reply(shard, fields.get("accept")).await),
@@ -132,7 +132,7 @@ pub async fn handle_message(
             Some(name) => shard.want(name, None).await.and_then(|()| answer(shard, route)),
             None => answer(shard, route),
         },
-        Err(error) => Err(traced(shard, (http_trace, received), &fields, find(), (error, front_end))),
+        Err(error) => Err(traced(shard, (http_trace, received), &fields, find(), error, front_end)),
     };
     Some(outcome.unwrap_or_else(|error| {
         let error = if hosted_model.is_some() { rest::hosted::invocation_failure(error) } else { error };
@@ -172,7 +172,7 @@ async fn run_generate(
         sequence_field,
     };
     let outcome = generate::run(shard, message, stream, departure).await;
-    end_trace(shard, (http_trace, trace), name, (outcome.as_ref().err(), front_end));
+    end_trace(shard, http_trace, trace, name, outcome.as_ref().err(), front_end);
     outcome.map(|reply| {
         reply.map(|mut reply| {
             shard.report_load(&mut reply, load_format);
@@ -226,9 +226,11 @@ fn error_status(shard: &Shard, code: Code, front_end: FrontEnd) -> u16 {
 /// The answer to an inference is sent from now on.
 fn end_trace(
     shard: &Shard,
-    (http_trace, trace): (&HttpTrace, Option<Rc<FrontTrace>>),
+    http_trace: &HttpTrace,
+    trace: Option<Rc<FrontTrace>>,
     model: &str,
-    (error, front_end): (Option<&Error>, FrontEnd),
+    error: Option<&Error>,
+    front_end: FrontEnd,
 ) {
     let Some(trace) = trace else { return };
     if let Some(error) = error {
@@ -260,7 +262,8 @@ fn traced(
     came: (&HttpTrace, Instant),
     fields: &Fields,
     found: Result<PathEndpoint<'_>, Error>,
-    (error, front_end): (Error, FrontEnd),
+    error: Error,
+    front_end: FrontEnd,
 ) -> Error {
     let model = found.ok().and_then(|endpoint| endpoint.inferred_model());
     trace_refusal(shard, came, fields, model, (error_status(shard, error.code(), front_end), error.text()));
@@ -556,7 +559,9 @@ async fn trace_setting(
 
 async fn regions(
     shard: &Rc<Shard>,
-    (kind, action, name): (RegionKind, RegionAction, &str),
+    kind: RegionKind,
+    action: RegionAction,
+    name: &str,
     body: &[u8],
 ) -> Result<Reply, Error> {
     let is_on = shard.server_context.shared_memory.is_some();

@@ -351,7 +351,7 @@ impl StreamInfer {
                 counted: CountedResponse::default(),
             };
             let input = PipelineInput { memory, arrival, is_timed: false, trace: trace.clone() };
-            let mut outcome = answer(&shard, &model, (message, ahead, forwarded), input, &mut hooks).await;
+            let mut outcome = answer(&shard, &model, message, ahead, forwarded, input, &mut hooks).await;
             if let (Ok(Some(response)), true) = (&mut outcome, compression.is_some()) {
                 let whole = std::mem::take(response);
                 *response = Box::pin(compression::deflate_message(&shard, compression, whole)).await;
@@ -362,7 +362,7 @@ impl StreamInfer {
                 shard.end_call_trace(trace, &model.served().spec.name, outcome.as_ref().err());
             }
             let status = outcome.as_ref().err().map_or(0, |error| error.code().on_wire().1);
-            let outcome = in_band(outcome, (&model, &id), hooks.counted.has_run, wants_status);
+            let outcome = in_band(outcome, &model, &id, hooks.counted.has_run, wants_status);
             if let Ok(Some(parts)) = &outcome {
                 entry.note_sent(parts.iter().map(Bytes::len).sum());
             }
@@ -421,7 +421,8 @@ async fn prepare(
 /// messages.
 fn in_band(
     outcome: Result<Option<FramedParts>, Error>,
-    (model, id): (&LocalModel, &str),
+    model: &LocalModel,
+    id: &str,
     has_run: bool,
     wants_status: bool,
 ) -> Result<Option<FramedParts>, Error> {
@@ -451,7 +452,9 @@ fn note_message(entry: &AccessEntry, message: &Bytes) {
 async fn answer(
     shard: &Rc<Shard>,
     model: &Rc<LocalModel>,
-    (message, ahead, forwarded): (Bytes, DecodedAhead, Option<Rc<ForwardedFields>>),
+    message: Bytes,
+    ahead: DecodedAhead,
+    forwarded: Option<Rc<ForwardedFields>>,
     input: PipelineInput,
     hooks: &mut StreamHooks,
 ) -> Result<Option<FramedParts>, Error> {

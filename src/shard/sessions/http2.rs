@@ -364,7 +364,7 @@ fn handle_events(shard: &Rc<Shard>, link: &Rc<Http2Link>, context: &mut Context<
                     Some(MessageConsumer::Infer { deadline, forwarded, client }) => {
                         let shard = Rc::clone(shard);
                         begin_work(owner, stream, Departure::CallCancelled, context, |departure| {
-                            grpc::stream_infer(shard, link, stream, (deadline, forwarded, client), departure)
+                            grpc::stream_infer(shard, link, stream, deadline, forwarded, client, departure)
                         });
                     }
                     Some(MessageConsumer::Reflection(admission)) => {

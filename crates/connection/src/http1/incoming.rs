@@ -55,7 +55,8 @@ enum NextPart {
 impl<B: BodyBuffer> IncomingMessage<B> {
     /// A message whose body begins with the next byte, by its head and its announced size ([`body_size`]).
     pub(super) fn new(
-        (head, size): (RequestHead, usize),
+        head: RequestHead,
+        size: usize,
         memory: ReceiveReservation,
         body_size_max: usize,
         head_size_max: usize,

@@ -476,7 +476,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
             }
         };
         let incoming =
-            IncomingMessage::new((head, size), memory, self.settings.body_size_max, self.settings.head_size_max);
+            IncomingMessage::new(head, size, memory, self.settings.body_size_max, self.settings.head_size_max);
         self.is_interim_due = expects_continue && incoming.is_untouched() && self.input.is_empty();
         debug_assert!(self.starved_since.is_none(), "a body waits for memory after its head");
         self.state = Http1State::Body { incoming, moved: 0 };

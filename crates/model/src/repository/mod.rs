@@ -254,7 +254,8 @@ impl ModelDirectory {
     pub fn of_file(
         name: String,
         backend: &str,
-        (filename, stamp): (&str, u64),
+        filename: &str,
+        stamp: u64,
         config: Option<&str>,
     ) -> Result<Self, Error> {
         name::check_model_name(&name)
@@ -641,21 +642,21 @@ mod tests {
 
     #[test]
     fn a_file_has_any_name_in_its_configuration() {
-        let model = ModelDirectory::of_file("m".to_owned(), "onnxruntime", ("a \"b\".onnx", 7), None).unwrap();
+        let model = ModelDirectory::of_file("m".to_owned(), "onnxruntime", "a \"b\".onnx", 7, None).unwrap();
         assert_eq!(model.mark, ChangeMark { shared: 0, versions: vec![(1, 7)] });
         let given = model.given.as_ref().map(|(_, text)| text.as_bytes());
         let draft = crate::config::ConfigDraft::new("m", given, &[]).unwrap();
         assert_eq!(draft.onnx_filename(), Some("a \"b\".onnx"));
         // A PyTorch module has its configuration beside it.
         let config = "max_batch_size: 4 platform: 'pytorch_libtorch'";
-        let module = ModelDirectory::of_file("m".to_owned(), "pytorch", ("net.pt", 7), Some(config)).unwrap();
+        let module = ModelDirectory::of_file("m".to_owned(), "pytorch", "net.pt", 7, Some(config)).unwrap();
         let given = module.given.as_ref().map(|(_, text)| text.as_bytes());
         let draft = crate::config::ConfigDraft::new("m", given, &[]).unwrap();
         assert_eq!(draft.pytorch_filename(), Some("net.pt"));
-        let broken = ModelDirectory::of_file("m".to_owned(), "pytorch", ("net.pt", 7), Some("x {")).unwrap();
+        let broken = ModelDirectory::of_file("m".to_owned(), "pytorch", "net.pt", 7, Some("x {")).unwrap();
         assert_eq!(broken.given.unwrap().1, "x {");
         assert!(
-            ModelDirectory::of_file("a\"b".to_owned(), "onnxruntime", ("a\"b.onnx", 0), None)
+            ModelDirectory::of_file("a\"b".to_owned(), "onnxruntime", "a\"b.onnx", 0, None)
                 .unwrap_err()
                 .text()
                 .ends_with("give one with --model-name")

@@ -138,7 +138,8 @@ enum EndOrder {
 
 impl ProcessState {
     pub(super) fn new(
-        (name, memory): (String, Arc<Gauge>),
+        name: String,
+        memory: Arc<Gauge>,
         program: ProcessProgram,
         pid: Pid,
         pidfd: OwnedFd,

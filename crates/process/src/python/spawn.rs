@@ -47,7 +47,7 @@ pub(super) fn spawn(command: ProcessCommand, variables: &[(OsString, OsString)])
     match (pidfd, pipes) {
         (Ok(pidfd), Some((stdout, stderr))) => {
             raise_oom_score(pid);
-            let state = ProcessState::new((name, memory), program, pid, pidfd, child);
+            let state = ProcessState::new(name, memory, program, pid, pidfd, child);
             Ok(SpawnedProcess { state, stdout, stderr })
         }
         (pidfd, _) => {
