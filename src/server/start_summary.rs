@@ -140,7 +140,8 @@ mod tests {
               console    http://10.0.0.1:8002/
 
         "#]]
-        .assert_eq(&text(&addresses, true, &models));
+        // Without the indent of the lines, which a test's text has as well.
+        .assert_eq(&text(&addresses, true, &models).replace("\n  ", "\n"));
         assert!(!text(&addresses, false, &ModelRecords::new()).contains("console"));
         let many = (0..30).map(|index| (format!("m{index}"), ModelRecord::default())).collect();
         assert!(text(&[], false, &many).contains("  and 10 more\n"));

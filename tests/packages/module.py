@@ -49,14 +49,14 @@ def two_servers_have_ports_of_their_own():
 
 
 def a_server_that_does_not_start_says_why():
-    for models, args, want in [
-        ("no-such-directory", [], "no-such-directory"),
-        (MODELS, ["--http-prot=1"], "did you mean '--http-port'?"),
+    for models, args, status, want in [
+        ("no-such-directory", [], 1, "no-such-directory"),
+        (MODELS, ["--http-prot=1"], 2, "did you mean '--http-port'?"),
     ]:
         try:
             deuteron.Server(models, args=args)
         except deuteron.ServerError as error:
-            assert want in str(error) and "ended with 1" in str(error), error
+            assert want in str(error) and f"ended with {status}" in str(error), error
         else:
             raise AssertionError(f"{models} {args} started")
 
