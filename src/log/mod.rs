@@ -101,7 +101,7 @@ impl Drop for LogGuard {
     }
 }
 
-/// Waits until all logged lines are written, for [`LOG_FLUSH_MAX`] at most. Called before the
+/// Waits until all logged lines are written, for `LOG_FLUSH_MAX` at most. Called before the
 /// process ends.
 #[expect(clippy::disallowed_methods, reason = "a bound on a wait at the end of the process; nothing else asks")]
 pub fn flush() {

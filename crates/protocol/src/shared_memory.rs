@@ -1,7 +1,7 @@
 //! The shared memory extensions, for both protocols: the operations a client can request, the registry of
 //! regions, and the slices of them that are tensors. The memory itself is behind [`RegionMemory`]; this module never
 //! touches it. Names and keys from the network are checked here, once. Texts are Triton's
-//! (`shared_memory_manager.cc`). Bounded by [`SHARED_MEMORY_REGIONS_MAX`], and by `--client-shm-bytes-max` for the
+//! (`shared_memory_manager.cc`). Bounded by `SHARED_MEMORY_REGIONS_MAX`, and by `--client-shm-bytes-max` for the
 //! inputs of one request.
 
 use std::any::Any;
@@ -441,7 +441,7 @@ impl RegionRegistry {
     ///
     /// # Errors
     ///
-    /// `AlreadyExists` if the name is taken, `Unavailable` if there are [`SHARED_MEMORY_REGIONS_MAX`] regions.
+    /// `AlreadyExists` if the name is taken, `Unavailable` if there are `SHARED_MEMORY_REGIONS_MAX` regions.
     pub fn check(&mut self, name: &str) -> Result<(), Error> {
         self.leaving.retain(|region| region.strong_count() > 0);
         let is_taken = self.in_use().any(|region| region.description.name == name);

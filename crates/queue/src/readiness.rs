@@ -1,6 +1,6 @@
 //! Asks a model's own code whether it is ready, once for all callers at the same time, from any
 //! shard. Most models have no such code: the first question finds that out, and costs nothing
-//! afterwards. Bounded by [`MODEL_READY_ASKERS_MAX`].
+//! afterwards. Bounded by `MODEL_READY_ASKERS_MAX`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

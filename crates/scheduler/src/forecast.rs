@@ -139,7 +139,7 @@ impl Forecast {
     }
 
     /// Returns true if a request that would be late should be admitted, so that its run corrects a
-    /// forecast that refuses all: nothing ran for [`FORECAST_AGE_MAX`]. True for one of the
+    /// forecast that refuses all: nothing ran for `FORECAST_AGE_MAX`. True for one of the
     /// requests that ask at the same time.
     pub fn takes_probe(&self, now: Instant) -> bool {
         let taken_at = self.taken_at.load(Ordering::Relaxed);

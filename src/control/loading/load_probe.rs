@@ -1,7 +1,7 @@
 //! Inputs of a trial beyond the rows of zeros that measure the model: each open axis with size 0, and, if integers of a
 //! request reach sizes or divisions, their extremes. The process of the trial tells each run before it begins, so that
-//! a crash shows the run at fault; the server starts it again for the remaining ones. Bounded by [`PROBES_MAX`] runs
-//! and [`PROBE_CRASHES_MAX`] crashes.
+//! a crash shows the run at fault; the server starts it again for the remaining ones. Bounded by `PROBES_MAX` runs
+//! and `PROBE_CRASHES_MAX` crashes.
 
 use std::fmt;
 use std::fs::File;

@@ -24,14 +24,14 @@ const CREDIT_MAX: u32 = 8;
 const VAIN_COST: u32 = 2;
 /// Looks that found work after which looking has paid off, so that the next time begins as easily.
 const WORTHWHILE: u32 = 64;
-/// A sleep of up to this many times [`SPIN_LOOK`] counts as one that a look would have saved: it
+/// A sleep of up to this many times `SPIN_LOOK` counts as one that a look would have saved: it
 /// includes the wake-up.
 const SHORT_SLEEP: u32 = 2;
 
 /// The time for which a shard looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spin {
-    /// As long as has paid off lately, [`SPIN_LOOK`] at most.
+    /// As long as has paid off lately, `SPIN_LOOK` at most.
     Auto,
     /// Always this long.
     Fixed(Duration),

@@ -4,7 +4,7 @@
 //! after `WAIT`; `square` answers `IN` times with `IN`, at the pace and with the failures that its
 //! parameters ask for. A model that is not decoupled answers once, or with an error if it would
 //! answer more often. A request with delays or many answers is answered from its own thread, so
-//! that the instance can run others. Bounded by [`DECOUPLED_THREADS_MAX`], beyond which the
+//! that the instance can run others. Bounded by `DECOUPLED_THREADS_MAX`, beyond which the
 //! instance answers itself and blocks. A cancelled request is not answered any further.
 
 use std::path::Path;

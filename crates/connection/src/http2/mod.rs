@@ -3,7 +3,7 @@
 //! the time. It knows gRPC's framing, but not the meaning of a message.
 //!
 //! It does not push, ignores priorities, and checks request trailers without keeping them. Its memory is bounded: by
-//! the window and the largest message of each stream, by [`CONTROL_BACKLOG_SIZE_MAX`] for answers to control frames,
+//! the window and the largest message of each stream, by `CONTROL_BACKLOG_SIZE_MAX` for answers to control frames,
 //! and by `TRANSMIT_SIZE_MAX` for frames made ahead of the socket. A peer that does not read is not read.
 //!
 //! ```text

@@ -1,7 +1,7 @@
 //! One TLS connection as a state machine around rustls: bytes of records in, plaintext out;
 //! plaintext in, bytes of records out. Called by the shard, which moves the bytes and bounds the
 //! handshake in time. It has no socket and does not know the meaning of the plaintext. Bounded:
-//! [`TLS_INPUT_SIZE_MAX`] bytes of records that are not complete, and the plaintext of those that
+//! `TLS_INPUT_SIZE_MAX` bytes of records that are not complete, and the plaintext of those that
 //! were read at once.
 //!
 //! ```text

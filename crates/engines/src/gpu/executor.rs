@@ -7,7 +7,7 @@
 //! A failure that breaks the context costs the instance: its batches in flight are answered with
 //! 503, and the worker recreates it in a new context. A batch that never ends has the same effect.
 //!
-//! Bounded by [`GPU_FLIGHTS_MAX`] batches, [`GPU_RUN_MAX`] for one unless a flag sets another
+//! Bounded by `GPU_FLIGHTS_MAX` batches, [`GPU_RUN_MAX`] for one unless a flag sets another
 //! limit, and the accounts of memory.
 
 use std::collections::VecDeque;

@@ -23,7 +23,7 @@ const _: () = assert!(
 );
 
 impl KeyRate {
-    /// A rate of at least one request in [`API_KEY_INTERVAL_MAX`], and a burst of at least one.
+    /// A rate of at least one request in `API_KEY_INTERVAL_MAX`, and a burst of at least one.
     pub fn new(interval: Duration, burst: u32) -> Self {
         let interval_nanos = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let ahead_nanos = interval_nanos.saturating_mul(u64::from(burst.saturating_sub(1)));

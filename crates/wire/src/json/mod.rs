@@ -2,7 +2,7 @@
 //! as text ([`RawArray`]) and later read directly into typed memory, without a node for each number. Replies are
 //! written directly to bytes. Errors have the texts and offsets of RapidJSON's iterative reader, which Triton's
 //! clients see. Knows nothing of inference. Nesting is bounded by [`JSON_DEPTH_MAX`], the number of values by
-//! [`JSON_NODES_MAX`].
+//! `JSON_NODES_MAX`.
 //!
 //! The grammar is that of RFC 8259, in UTF-8, plus RapidJSON's `NaN`, `Inf` and `Infinity`. A byte order mark is
 //! skipped.
@@ -59,7 +59,7 @@ pub enum JsonFault {
     Exponent,
     /// Nested deeper than [`JSON_DEPTH_MAX`].
     Depth,
-    /// More values than [`JSON_NODES_MAX`].
+    /// More values than `JSON_NODES_MAX`.
     Nodes,
 }
 
