@@ -8,7 +8,7 @@ pub mod completions;
 pub mod deferred_wakes;
 pub mod given_up;
 pub mod job_pool;
-mod limits;
+pub mod limits;
 pub mod model_queue;
 pub mod one_shot;
 pub mod parking;
