@@ -3,9 +3,9 @@
 //! run. A batch then waits a moment for the clients that were just answered, if earlier ones came back that fast.
 //! Pure; used by the scheduler where neither sizes, a delay nor a latency target are configured.
 //!
-//! *Whether* clients return is observed after each run, also while no batch waits: after a run of `n` rows, how many rows
-//! came within the window. Requests of an open loop fill a window of an eighth of a run by an eighth, so that they count
-//! as clients who do not return.
+//! The rows that come within the window after a run are counted after each run, also while no batch waits. Requests of an
+//! open loop fill a window of an eighth of a run by an eighth, so that they count as clients that do not return. Arrivals
+//! are told late: those of a window may come after the end of the next run, so it is judged then.
 
 use std::time::Duration;
 
@@ -30,6 +30,10 @@ pub struct Returns {
     share: f64,
     /// The window after the last run.
     window: Option<ReturnWindow>,
+    /// The one before it, until it is judged.
+    earlier: Option<ReturnWindow>,
+    /// The later end of both: most requests come after it.
+    last_until: Instant,
     /// True while a batch waits: then another run does not make the wait longer.
     is_held: bool,
 }
@@ -49,12 +53,9 @@ struct ReturnWindow {
 impl Returns {
     /// A run of `rows` rows that took `took` ended now, with nothing else on its instance.
     pub fn handle_run(&mut self, rows: u32, took: Duration, now: Instant) {
+        self.judge_earlier();
         let last = self.window.take();
-        if let Some(last) = last {
-            let has_returned = f64::from(last.returned) >= f64::from(last.answered) * RETURNED_PART_MIN;
-            self.share += SHARE_GAIN * (f64::from(u8::from(has_returned)) - self.share);
-            debug_assert!((0.0..=1.0).contains(&self.share), "a share of runs");
-        }
+        self.earlier = last;
         if took < RUN_MIN {
             return;
         }
@@ -62,12 +63,25 @@ impl Returns {
         let until = now + length;
         let until = last.filter(|_| self.is_held).map_or(until, |last| last.until.min(until));
         self.window = Some(ReturnWindow { since: now, length, until, answered: rows.max(1), returned: 0 });
+        self.last_until = self.last_until.max(until);
+    }
+
+    fn judge_earlier(&mut self) {
+        let Some(earlier) = self.earlier.take() else { return };
+        let has_returned = f64::from(earlier.returned) >= f64::from(earlier.answered) * RETURNED_PART_MIN;
+        self.share += SHARE_GAIN * (f64::from(u8::from(has_returned)) - self.share);
+        debug_assert!((0.0..=1.0).contains(&self.share), "a share of runs");
     }
 
     /// A request of `rows` rows arrived.
     pub fn handle_request(&mut self, rows: u32, queued_at: Instant) {
-        if let Some(window) = self.window.as_mut().filter(|window| queued_at <= window.until) {
-            window.returned = window.returned.saturating_add(rows.max(1));
+        if queued_at > self.last_until {
+            return;
+        }
+        for window in [&mut self.earlier, &mut self.window].into_iter().flatten() {
+            if window.since <= queued_at && queued_at <= window.until {
+                window.returned = window.returned.saturating_add(rows.max(1));
+            }
         }
     }
 
@@ -79,6 +93,9 @@ impl Returns {
     /// Returns the time until which a batch of `rows` rows waits for clients to return, and the rows that are missing;
     /// `None` if it should leave now.
     pub fn poll_hold(&mut self, rows: u32, rows_max: u32, now: Instant, times: &RunTimes) -> Option<(Instant, u32)> {
+        if self.earlier.is_some_and(|earlier| earlier.until <= now) {
+            self.judge_earlier();
+        }
         let window = self.window.filter(|_| self.share >= SHARE_MIN)?;
         let missing = window.answered.saturating_sub(window.returned).min(rows_max.saturating_sub(rows));
         let wait = saving(rows, missing, times).map_or(window.length, |saving| saving.min(window.length));
@@ -147,7 +164,7 @@ mod tests {
             for at in self.arrivals.drain(..count) {
                 let (queued_at, shape_key, timeout) = (Instant::from_micros(at), ShapeKey::new(), Duration::ZERO);
                 let entry = Entry { token: at, rows: 1, shape_key, queued_at, priority: 0, timeout, deadline: None };
-                self.scheduler.handle_request(entry, queued_at).unwrap();
+                self.scheduler.handle_request(entry, Instant::from_micros(now)).unwrap();
             }
         }
 
@@ -163,8 +180,8 @@ mod tests {
                     continue;
                 };
                 let took = batch_time(u64::from(batch.rows));
+                // Those that come meanwhile wait in the rings until the end of the run was told.
                 now += took;
-                self.admit(now - 1);
                 self.sizes.push(batch.rows);
                 for token in batch.tokens {
                     self.arrivals.extend(back(self.latencies.len()).map(|after| now + after));
