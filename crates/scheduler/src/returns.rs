@@ -75,11 +75,11 @@ impl Returns {
 
     /// A request of `rows` rows arrived.
     pub fn handle_request(&mut self, rows: u32, queued_at: Instant) {
-        if queued_at > self.last_until {
+        if queued_at >= self.last_until {
             return;
         }
         for window in [&mut self.earlier, &mut self.window].into_iter().flatten() {
-            if window.since <= queued_at && queued_at <= window.until {
+            if window.since <= queued_at && queued_at < window.until {
                 window.returned = window.returned.saturating_add(rows.max(1));
             }
         }
