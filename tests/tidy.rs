@@ -55,6 +55,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Settings of the server and of the load generator.
     ("flags", &["wire"]),
     ("settings", &["flags", "limits", "policy"]),
+    // Work before and behind models.
+    ("steps", &["error", "limits", "tensor", "wire"]),
     // 3 edge, by the thread that owns what is in it
     ("log", &["limits", "settings"]),
     ("runtime", &["limits", "time"]),

@@ -1,0 +1,51 @@
+//! What a kind of step declares of itself, and the interface of a built step.
+
+use base::error::Error;
+use base::tensor::Tensor;
+
+use crate::fields::{Field, Fields};
+
+/// A kind of step, declared once as data.
+pub struct StepKind {
+    /// The name in a `steps.json` (`head`).
+    pub name: &'static str,
+    /// What it does, for the reference: sentences in Markdown.
+    pub about: &'static str,
+    /// The tensors that it reads. The first one may be given as `"input"`.
+    pub inputs: &'static [Port],
+    /// The tensors that it can write. The first one may be given as `"output"`; those that a list does not name are not
+    /// computed.
+    pub outputs: &'static [Port],
+    /// Its parameters.
+    pub fields: &'static [Field],
+    /// Builds a step from its checked parameters.
+    ///
+    /// # Errors
+    /// If parameters contradict each other, or a file that one names is malformed: made by [`Fields::error`].
+    pub build: fn(&Fields<'_>) -> Result<Box<dyn Step>, Error>,
+}
+
+/// A tensor that a kind of step reads or writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Port {
+    /// The name of the port (`mask`).
+    pub name: &'static str,
+    /// Datatypes, shape and meaning, for the reference.
+    pub about: &'static str,
+    /// An input that may be left out, or an output that is not there with every set of parameters.
+    pub is_optional: bool,
+}
+
+/// A step with its parameters. Pure: the same inputs give the same outputs, on any thread.
+pub trait Step: Send + Sync {
+    /// Runs on the tensors of its input ports, in the order of [`StepKind::inputs`]; `None` for one that the list does not
+    /// connect. Returns a tensor for each output port that the list connects ([`Fields::is_wanted`]), at its place
+    /// in [`StepKind::outputs`]; the others are ignored.
+    ///
+    /// Leading dimensions are rows: a step says which trailing ones it needs, and treats rows independently.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if a tensor does not fit: the text names the port, what was expected and what came. Never a
+    /// panic: the contents come from clients. Sizes are checked before memory is allocated.
+    fn run(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error>;
+}

@@ -1,0 +1,20 @@
+//! Work before and behind a model, without Python: a [`StepList`] is read from a `steps.json` and runs its steps in order
+//! on named tensors. A [`Step`] is a pure function from tensors and parameters to tensors. No files, no clock, no
+//! threads in here: the caller reads the files that a parameter names, and places the work.
+//!
+//! Each kind of step is declared once, as a [`StepKind`] in a file of its own: its ports, its parameters, and the function
+//! that builds it. The reader, the error texts, the JSON schema and the reference follow from these tables.
+
+pub mod cast;
+pub mod fields;
+pub mod kind;
+mod limits;
+pub mod list;
+pub mod tensors;
+
+pub use self::fields::{Field, FieldDefault, FieldKind, Fields};
+pub use self::kind::{Port, Step, StepKind};
+pub use self::list::{ReadFile, StepList};
+
+/// All kinds of steps, in the order of the reference.
+pub const KINDS: &[&StepKind] = &[&cast::KIND];

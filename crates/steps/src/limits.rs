@@ -1,0 +1,7 @@
+//! Bounds of steps.
+
+/// Steps in one list. Lists of public models have up to six.
+pub const STEPS_MAX: usize = 64;
+
+/// Bytes of a file that a parameter names, such as labels: a vocabulary of a million words has 20 MB.
+pub const STEP_FILE_SIZE_MAX: usize = 64 << 20;

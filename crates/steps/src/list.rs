@@ -1,0 +1,290 @@
+//! A list of steps, as a `steps.json` has it, checked as a whole when it is read.
+//!
+//! ```json
+//! {"steps": [
+//!   {"step": "cast", "input": "COUNTS", "output": "x", "datatype": "FP32"},
+//!   {"step": "cast", "inputs": {"input": "x"}, "outputs": {"output": "HALVES"}, "datatype": "FP16"}
+//! ]}
+//! ```
+//!
+//! The tensors that no earlier step writes are the inputs of the list. Errors name the line, the step and the parameter.
+
+use base::error::Error;
+use base::tensor::Tensor;
+use wire::json::placed;
+use wire::placed::{Placed, PlacedMember, PlacedValue};
+
+use crate::KINDS;
+use crate::fields::{Fields, line, quoted};
+use crate::kind::{Port, Step, StepKind};
+use crate::limits::STEPS_MAX;
+
+/// Reads a file of the model by its name, up to a size; the error is a text.
+pub type ReadFile<'a> = dyn Fn(&str, usize) -> Result<Vec<u8>, String> + 'a;
+
+/// Members of a step that are not its parameters.
+const STRUCTURE: [&str; 5] = ["step", "input", "inputs", "output", "outputs"];
+
+/// Steps that run one after the other, on tensors by name.
+pub struct StepList {
+    steps: Vec<ListedStep>,
+    /// The names of all tensors; steps refer to them by index.
+    names: Vec<String>,
+    /// The inputs of the list among them.
+    inputs: Vec<usize>,
+}
+
+struct ListedStep {
+    kind: &'static StepKind,
+    step: Box<dyn Step>,
+    /// For each input port, the index of the tensor.
+    inputs: Vec<Option<usize>>,
+    /// For each output port, the index of the tensor.
+    outputs: Vec<Option<usize>>,
+}
+
+impl StepList {
+    /// Reads the text of a `steps.json`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` with the line, and the step and parameter if the fault is in one.
+    pub fn read(text: &str, read_file: &ReadFile<'_>) -> Result<Self, Error> {
+        let document = placed::read(text)
+            .map_err(|error| Error::invalid(format!("line {}: {}", line(text, error.offset), error.text)))?;
+        let steps = listed(text, &document)?;
+        let mut list = Self { steps: Vec::new(), names: Vec::new(), inputs: Vec::new() };
+        for (index, step) in steps.iter().enumerate() {
+            list.add(text, step, read_file).map_err(|error| error.with_prefix(&format!("step {}: ", index + 1)))?;
+        }
+        Ok(list)
+    }
+
+    /// The names of the tensors that the list reads from outside, in the order of their first use.
+    pub fn inputs(&self) -> impl Iterator<Item = &str> {
+        self.inputs.iter().filter_map(|index| self.names.get(*index)).map(String::as_str)
+    }
+
+    /// The names of the tensors that steps write.
+    pub fn outputs(&self) -> impl Iterator<Item = &str> {
+        let written = self.steps.iter().flat_map(|step| step.outputs.iter().flatten());
+        written.filter_map(|index| self.names.get(*index)).map(String::as_str)
+    }
+
+    /// Runs the steps on the tensors that `input` has by name, and returns the tensors of these names; `None` for a name
+    /// that no step writes and `input` does not have.
+    ///
+    /// # Errors
+    /// That of the first step that fails, after its number and kind.
+    pub fn run(&self, input: impl Fn(&str) -> Option<Tensor>, outputs: &[&str]) -> Result<Vec<Option<Tensor>>, Error> {
+        let mut tensors: Vec<Option<Tensor>> = vec![None; self.names.len()];
+        for index in &self.inputs {
+            if let (Some(place), Some(name)) = (tensors.get_mut(*index), self.names.get(*index)) {
+                *place = input(name);
+            }
+        }
+        for (index, step) in self.steps.iter().enumerate() {
+            let prefixed = |error: Error| error.with_prefix(&format!("step {} ({}): ", index + 1, step.kind.name));
+            let results = step.run(&tensors).map_err(prefixed)?;
+            for (result, place) in results.into_iter().zip(&step.outputs) {
+                if let Some(tensor) = place.and_then(|place| tensors.get_mut(place)) {
+                    *tensor = result;
+                }
+            }
+        }
+        let named = |name: &&str| match self.names.iter().position(|known| known == name) {
+            Some(index) => tensors.get(index).cloned().flatten(),
+            None => input(name),
+        };
+        Ok(outputs.iter().map(named).collect())
+    }
+
+    fn add(&mut self, text: &str, placed: &Placed, read_file: &ReadFile<'_>) -> Result<(), Error> {
+        let at = |offset, why: String| Error::invalid(format!("line {}: {why}", line(text, offset)));
+        let PlacedValue::Table(members) = &placed.value else {
+            return Err(at(placed.offset, "a step must be an object".to_owned()));
+        };
+        let Some(PlacedValue::String(name)) = member(members, "step").map(|member| &member.value.value) else {
+            return Err(at(placed.offset, "\"step\" must name the kind of the step".to_owned()));
+        };
+        let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
+            let known: Vec<_> = KINDS.iter().map(|kind| kind.name).collect();
+            return Err(at(placed.offset, format!("\"step\": unknown kind \"{name}\"; known are {}", quoted(&known))));
+        };
+        let read = connections(text, members, ["input", "inputs"], kind.inputs)?;
+        let written = connections(text, members, ["output", "outputs"], kind.outputs)?;
+        if let Some((port, _)) = kind.inputs.iter().zip(&read).find(|(port, name)| !port.is_optional && name.is_none())
+        {
+            return Err(at(placed.offset, format!("\"inputs\": the tensor of \"{}\" is missing", port.name)));
+        }
+        if written.iter().all(Option::is_none) {
+            return Err(at(placed.offset, "\"outputs\": the step must write a tensor".to_owned()));
+        }
+        let fields = Fields {
+            declared: kind.fields,
+            members,
+            wanted: written.iter().map(Option::is_some).collect(),
+            connected: read.iter().map(Option::is_some).collect(),
+            read_file,
+            text,
+            offset: placed.offset,
+        };
+        fields.check(&STRUCTURE)?;
+        let step = (kind.build)(&fields)?;
+        let inputs = read.into_iter().map(|name| name.map(|name| self.index_of_read(name))).collect();
+        let outputs = written.into_iter().map(|name| name.map(|name| self.index_of(name))).collect();
+        self.steps.push(ListedStep { kind, step, inputs, outputs });
+        Ok(())
+    }
+
+    /// The index of a tensor that a step reads; a new name is an input of the list.
+    fn index_of_read(&mut self, name: String) -> usize {
+        let known = self.names.len();
+        let index = self.index_of(name);
+        if index == known {
+            self.inputs.push(index);
+        }
+        index
+    }
+
+    fn index_of(&mut self, name: String) -> usize {
+        self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
+            self.names.push(name);
+            self.names.len() - 1
+        })
+    }
+}
+
+impl ListedStep {
+    fn run(&self, tensors: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
+        let inputs = self.inputs.iter().map(|index| index.and_then(|index| tensors.get(index)?.as_ref()));
+        let inputs: Vec<_> = inputs.collect();
+        let given = self.kind.inputs.iter().zip(&inputs);
+        if let Some((port, _)) = given.into_iter().find(|(port, tensor)| !port.is_optional && tensor.is_none()) {
+            return Err(Error::invalid(format!("'{}' needs a tensor, but none came", port.name)));
+        }
+        self.step.run(&inputs)
+    }
+}
+
+/// The steps of a document.
+fn listed<'a>(text: &str, document: &'a Placed) -> Result<&'a [Placed], Error> {
+    let wrong = |offset, why: &str| Error::invalid(format!("line {}: {why}", line(text, offset)));
+    let shape = "the file must be {\"steps\": [...]}";
+    let PlacedValue::Table(members) = &document.value else { return Err(wrong(document.offset, shape)) };
+    if let Some(other) = members.iter().find(|member| member.name != "steps") {
+        return Err(wrong(other.offset, &format!("unknown member \"{}\": {shape}", other.name)));
+    }
+    match members.first().map(|member| &member.value.value) {
+        Some(PlacedValue::List(steps)) if !steps.is_empty() && steps.len() <= STEPS_MAX => Ok(steps),
+        Some(PlacedValue::List(_)) => {
+            Err(wrong(document.offset, &format!("\"steps\" must have 1 to {STEPS_MAX} elements")))
+        }
+        _ => Err(wrong(document.offset, shape)),
+    }
+}
+
+/// The tensor of each port: `"input": "NAME"` for the first one, or `"inputs": {"PORT": "NAME"}`.
+fn connections(
+    text: &str,
+    members: &[PlacedMember],
+    [one, several]: [&str; 2],
+    ports: &[Port],
+) -> Result<Vec<Option<String>>, Error> {
+    let wrong = |offset, why: String| Error::invalid(format!("line {}: {why}", line(text, offset)));
+    let mut names = vec![None; ports.len()];
+    if let (Some(member), Some(first)) = (member(members, one), names.first_mut()) {
+        let PlacedValue::String(name) = &member.value.value else {
+            return Err(wrong(member.offset, format!("\"{one}\" must be the name of a tensor")));
+        };
+        *first = Some(name.clone());
+    }
+    let Some(member) = member(members, several) else { return Ok(names) };
+    let PlacedValue::Table(connected) = &member.value.value else {
+        return Err(wrong(member.offset, format!("\"{several}\" must be an object from ports to names of tensors")));
+    };
+    for PlacedMember { name: port, offset, value } in connected {
+        let Some(index) = ports.iter().position(|known| known.name == port) else {
+            let known: Vec<_> = ports.iter().map(|port| port.name).collect();
+            return Err(wrong(
+                *offset,
+                format!("\"{several}\": unknown port \"{port}\"; known are {}", quoted(&known)),
+            ));
+        };
+        let (PlacedValue::String(name), Some(place)) = (&value.value, names.get_mut(index)) else {
+            return Err(wrong(value.offset, format!("\"{several}\": \"{port}\" must be the name of a tensor")));
+        };
+        if place.is_some() {
+            return Err(wrong(*offset, format!("\"{several}\": \"{port}\" is connected twice")));
+        }
+        *place = Some(name.clone());
+    }
+    Ok(names)
+}
+
+fn member<'a>(members: &'a [PlacedMember], name: &str) -> Option<&'a PlacedMember> {
+    members.iter().find(|member| member.name == name)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::tensors::{floats, of_floats};
+
+    fn read(text: &str) -> Result<StepList, Error> {
+        StepList::read(text, &|_, _| Err("no such file".to_owned()))
+    }
+
+    #[test]
+    fn steps_run_in_order_on_tensors_by_name() {
+        let list = read(
+            r#"{"steps": [
+                {"step": "cast", "input": "x", "output": "whole", "datatype": "INT64"},
+                {"step": "cast", "inputs": {"input": "whole"}, "outputs": {"output": "y"}, "datatype": "FP32"}
+            ]}"#,
+        );
+        let list = list.unwrap();
+        assert_eq!(list.inputs().collect::<Vec<_>>(), ["x"]);
+        assert_eq!(list.outputs().collect::<Vec<_>>(), ["whole", "y"]);
+        let x = of_floats(&[3], vec![1.7, -2.9, 0.0]);
+        let got = list.run(|name| (name == "x").then(|| x.clone()), &["y", "x", "z"]).unwrap();
+        assert_eq!(floats("y", got[0].as_ref().unwrap()).unwrap()[..], [1.0, -2.0, 0.0]);
+        assert_eq!(got[1].as_ref(), Some(&x));
+        assert_eq!(got[2], None);
+        let error = list.run(|_| None, &["y"]).unwrap_err();
+        assert_eq!(error.text(), "step 1 (cast): 'input' needs a tensor, but none came");
+    }
+
+    #[test]
+    fn a_fault_in_a_list_is_named_with_its_line() {
+        let check = |text: &str, want: &str| assert_eq!(read(text).err().unwrap().text(), want, "{text}");
+        let known = KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>();
+        check("{\n\"steps\": [}", "line 2: Invalid value.");
+        check("[]", "line 1: the file must be {\"steps\": [...]}");
+        check("{\"steps\": []}", "line 1: \"steps\" must have 1 to 64 elements");
+        check("{\"steps\": [1],\n\"more\": 1}", "line 2: unknown member \"more\": the file must be {\"steps\": [...]}");
+        check("{\"steps\": [1]}", "step 1: line 1: a step must be an object");
+        check("{\"steps\": [\n{}]}", "step 1: line 2: \"step\" must name the kind of the step");
+        let unknown = format!("step 1: line 1: \"step\": unknown kind \"x\"; known are {}", quoted(&known));
+        check(r#"{"steps": [{"step": "x"}]}"#, &unknown);
+        let cast = |rest: &str| format!("{{\"steps\": [{{\"step\": \"cast\",\n{rest}}}]}}");
+        let bad = |rest: &str, want: &str| check(&cast(rest), want);
+        bad(r#""output": "y""#, "step 1: line 1: \"inputs\": the tensor of \"input\" is missing");
+        bad(r#""input": "x""#, "step 1: line 1: \"outputs\": the step must write a tensor");
+        bad(r#""input": 1"#, "step 1: line 2: \"input\" must be the name of a tensor");
+        bad(r#""inputs": {"in": "x"}"#, "step 1: line 2: \"inputs\": unknown port \"in\"; known are \"input\"");
+        bad(r#""input": "x", "inputs": {"input": "x"}"#, "step 1: line 2: \"inputs\": \"input\" is connected twice");
+        bad(
+            r#""input": "x", "output": "y", "datatype": "FP8""#,
+            "step 1: line 2: \"datatype\": must be one of \"FP32\", \"FP16\", \"BF16\", \"INT64\", \"INT32\", \"UINT8\"",
+        );
+        bad(
+            r#""input": "x", "output": "y", "type": "FP32""#,
+            "step 1: line 2: \"type\": unknown parameter; known are \"datatype\"",
+        );
+        bad(
+            r#""input": "x", "output": "y", "datatype": "FP32", "datatype": "FP32""#,
+            "step 1: line 2: \"datatype\": is given twice",
+        );
+    }
+}
