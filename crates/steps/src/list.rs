@@ -8,6 +8,12 @@
 //! ```
 //!
 //! The tensors that no earlier step writes are the inputs of the list. Errors name the line, the step and the parameter.
+//!
+//! `{"step": "model"}` stands for the model that the list belongs to: it reads the tensors that have the names of its inputs and
+//! writes those that have the names of its outputs.
+
+use std::fmt;
+use std::ops::Range;
 
 use base::error::Error;
 use base::tensor::Tensor;
@@ -25,13 +31,32 @@ pub type ReadFile<'a> = dyn Fn(&str, usize) -> Result<Vec<u8>, String> + 'a;
 /// Members of a step that are not its parameters.
 const STRUCTURE: [&str; 5] = ["step", "input", "inputs", "output", "outputs"];
 
-/// Steps that run one after the other, on tensors by name.
+/// The name of the step that stands for the model.
+const MODEL_STEP: &str = "model";
+
+/// Steps that run one after the other, on tensors by name, before and behind a model if there is one.
 pub struct StepList {
     steps: Vec<ListedStep>,
+    /// The number of steps before the model; `None` for a list without one.
+    model: Option<usize>,
     /// The names of all tensors; steps refer to them by index.
     names: Vec<String>,
-    /// The inputs of the list among them.
-    inputs: Vec<usize>,
+    /// The tensors that are read before a step has written them.
+    inputs: Vec<ListInput>,
+}
+
+/// A tensor that a list reads from outside.
+#[derive(Clone, Copy, Debug)]
+struct ListInput {
+    index: usize,
+    /// It is read first behind the model, which may write it.
+    is_behind_model: bool,
+}
+
+/// The tensors of one run of a list.
+pub struct StepTensors<'a> {
+    list: &'a StepList,
+    by_index: Vec<Option<Tensor>>,
 }
 
 struct ListedStep {
@@ -52,50 +77,75 @@ impl StepList {
         let document = placed::read(text)
             .map_err(|error| Error::invalid(format!("line {}: {}", line(text, error.offset), error.text)))?;
         let steps = listed(text, &document)?;
-        let mut list = Self { steps: Vec::new(), names: Vec::new(), inputs: Vec::new() };
+        let mut list = Self { steps: Vec::new(), model: None, names: Vec::new(), inputs: Vec::new() };
         for (index, step) in steps.iter().enumerate() {
             list.add(text, step, read_file).map_err(|error| error.with_prefix(&format!("step {}: ", index + 1)))?;
         }
         Ok(list)
     }
 
-    /// The names of the tensors that the list reads from outside, in the order of their first use.
+    /// Returns true if a step stands for the model.
+    pub const fn has_model(&self) -> bool {
+        self.model.is_some()
+    }
+
+    /// The names of the tensors that the steps before the model read from outside, or all without a model, in the order
+    /// of their first use.
     pub fn inputs(&self) -> impl Iterator<Item = &str> {
-        self.inputs.iter().filter_map(|index| self.names.get(*index)).map(String::as_str)
+        self.names_read(false)
     }
 
-    /// The names of the tensors that steps write.
+    /// The names of the tensors that the steps behind the model read and no step writes before: outputs of the model, or
+    /// tensors from outside.
+    pub fn inputs_behind_model(&self) -> impl Iterator<Item = &str> {
+        self.names_read(true)
+    }
+
+    /// The names of the tensors that the steps before the model write, or all without a model.
     pub fn outputs(&self) -> impl Iterator<Item = &str> {
-        let written = self.steps.iter().flat_map(|step| step.outputs.iter().flatten());
-        written.filter_map(|index| self.names.get(*index)).map(String::as_str)
+        self.names_written(0..self.model.unwrap_or(self.steps.len()))
     }
 
-    /// Runs the steps on the tensors that `input` has by name, and returns the tensors of these names; `None` for a name
-    /// that no step writes and `input` does not have.
+    /// The names of the tensors that the steps behind the model write.
+    pub fn outputs_behind_model(&self) -> impl Iterator<Item = &str> {
+        self.names_written(self.model.unwrap_or(self.steps.len())..self.steps.len())
+    }
+
+    /// Runs the steps before the model, or all without a model, on the tensors that `input` has by name.
     ///
     /// # Errors
     /// That of the first step that fails, after its number and kind.
-    pub fn run(&self, input: impl Fn(&str) -> Option<Tensor>, outputs: &[&str]) -> Result<Vec<Option<Tensor>>, Error> {
-        let mut tensors: Vec<Option<Tensor>> = vec![None; self.names.len()];
-        for index in &self.inputs {
-            if let (Some(place), Some(name)) = (tensors.get_mut(*index), self.names.get(*index)) {
-                *place = input(name);
-            }
-        }
-        for (index, step) in self.steps.iter().enumerate() {
-            let prefixed = |error: Error| error.with_prefix(&format!("step {} ({}): ", index + 1, step.kind.name));
-            let results = step.run(&tensors).map_err(prefixed)?;
-            for (result, place) in results.into_iter().zip(&step.outputs) {
-                if let Some(tensor) = place.and_then(|place| tensors.get_mut(place)) {
-                    *tensor = result;
-                }
-            }
-        }
-        let named = |name: &&str| match self.names.iter().position(|known| known == name) {
-            Some(index) => tensors.get(index).cloned().flatten(),
-            None => input(name),
-        };
-        Ok(outputs.iter().map(named).collect())
+    pub fn run(&self, input: impl Fn(&str) -> Option<Tensor>) -> Result<StepTensors<'_>, Error> {
+        let mut tensors = StepTensors { list: self, by_index: self.names.iter().map(|name| input(name)).collect() };
+        tensors.run(0..self.model.unwrap_or(self.steps.len()))?;
+        Ok(tensors)
+    }
+
+    /// Runs the steps behind the model on the tensors that `input` has by name: those that were there before the model ran
+    /// and its outputs.
+    ///
+    /// # Errors
+    /// That of the first step that fails, after its number and kind.
+    pub fn run_behind_model(&self, input: impl Fn(&str) -> Option<Tensor>) -> Result<StepTensors<'_>, Error> {
+        let mut tensors = StepTensors { list: self, by_index: self.names.iter().map(|name| input(name)).collect() };
+        tensors.run(self.model.unwrap_or(self.steps.len())..self.steps.len())?;
+        Ok(tensors)
+    }
+
+    fn names_read(&self, is_behind_model: bool) -> impl Iterator<Item = &str> {
+        let inputs = self.inputs.iter().filter(move |input| input.is_behind_model == is_behind_model);
+        inputs.filter_map(|input| self.names.get(input.index)).map(String::as_str)
+    }
+
+    fn names_written(&self, range: Range<usize>) -> impl Iterator<Item = &str> {
+        let steps = self.steps.get(range).unwrap_or_default();
+        let written = steps.iter().flat_map(|step| step.outputs.iter().flatten());
+        written.filter_map(|index| self.names.get(*index)).map(String::as_str)
+    }
+
+    /// The number of a step in the file, from 1; the model's step counts too.
+    fn number(&self, index: usize) -> usize {
+        index + 1 + usize::from(self.model.is_some_and(|model| index >= model))
     }
 
     fn add(&mut self, text: &str, placed: &Placed, read_file: &ReadFile<'_>) -> Result<(), Error> {
@@ -106,8 +156,15 @@ impl StepList {
         let Some(PlacedValue::String(name)) = member(members, "step").map(|member| &member.value.value) else {
             return Err(at(placed.offset, "\"step\" must name the kind of the step".to_owned()));
         };
+        if name == MODEL_STEP {
+            return match (members.as_slice(), self.model.replace(self.steps.len())) {
+                ([_], None) => Ok(()),
+                ([_], Some(_)) => Err(at(placed.offset, "the step \"model\" may be there once".to_owned())),
+                _ => Err(at(placed.offset, "the step \"model\" has no parameters and no ports".to_owned())),
+            };
+        }
         let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
-            let known: Vec<_> = KINDS.iter().map(|kind| kind.name).collect();
+            let known: Vec<_> = KINDS.iter().map(|kind| kind.name).chain([MODEL_STEP]).collect();
             return Err(at(placed.offset, format!("\"step\": unknown kind \"{name}\"; known are {}", quoted(&known))));
         };
         let read = connections(text, members, ["input", "inputs"], kind.inputs)?;
@@ -141,7 +198,7 @@ impl StepList {
         let known = self.names.len();
         let index = self.index_of(name);
         if index == known {
-            self.inputs.push(index);
+            self.inputs.push(ListInput { index, is_behind_model: self.model.is_some() });
         }
         index
     }
@@ -151,6 +208,41 @@ impl StepList {
             self.names.push(name);
             self.names.len() - 1
         })
+    }
+}
+
+impl fmt::Debug for StepList {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(self.steps.iter().map(|step| step.kind.name)).finish()
+    }
+}
+
+impl StepTensors<'_> {
+    /// Moves the tensor with this name out; `None` for one that no step wrote and that was not given.
+    pub fn take(&mut self, name: &str) -> Option<Tensor> {
+        let index = self.list.names.iter().position(|known| known == name)?;
+        self.by_index.get_mut(index)?.take()
+    }
+
+    /// The tensor with this name; `None` as for [`Self::take`].
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        let index = self.list.names.iter().position(|known| known == name)?;
+        self.by_index.get(index)?.as_ref()
+    }
+
+    fn run(&mut self, range: Range<usize>) -> Result<(), Error> {
+        let first = range.start;
+        for (index, step) in self.list.steps.get(range).unwrap_or_default().iter().enumerate() {
+            let number = self.list.number(first + index);
+            let prefixed = |error: Error| error.with_prefix(&format!("step {number} ({}): ", step.kind.name));
+            let results = step.run(&self.by_index).map_err(prefixed)?;
+            for (result, place) in results.into_iter().zip(&step.outputs) {
+                if let Some(tensor) = place.and_then(|place| self.by_index.get_mut(place)) {
+                    *tensor = result;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -247,18 +339,45 @@ mod tests {
         assert_eq!(list.inputs().collect::<Vec<_>>(), ["x"]);
         assert_eq!(list.outputs().collect::<Vec<_>>(), ["whole", "y"]);
         let x = of_floats(&[3], vec![1.7, -2.9, 0.0]);
-        let got = list.run(|name| (name == "x").then(|| x.clone()), &["y", "x", "z"]).unwrap();
-        assert_eq!(floats("y", got[0].as_ref().unwrap()).unwrap()[..], [1.0, -2.0, 0.0]);
-        assert_eq!(got[1].as_ref(), Some(&x));
-        assert_eq!(got[2], None);
-        let error = list.run(|_| None, &["y"]).unwrap_err();
+        let mut got = list.run(|name| (name == "x").then(|| x.clone())).unwrap();
+        assert_eq!(floats("y", got.get("y").unwrap()).unwrap()[..], [1.0, -2.0, 0.0]);
+        assert_eq!(got.take("x"), Some(x));
+        assert_eq!(got.take("z"), None);
+        let error = list.run(|_| None).err().unwrap();
         assert_eq!(error.text(), "step 1 (cast): 'input' needs a tensor, but none came");
+    }
+
+    #[test]
+    fn a_model_may_stand_between_steps() {
+        let list = read(
+            r#"{"steps": [
+                {"step": "cast", "input": "x", "output": "whole", "datatype": "INT64"},
+                {"step": "model"},
+                {"step": "cast", "input": "scores", "output": "y", "datatype": "INT64"},
+                {"step": "cast", "input": "extra", "output": "z", "datatype": "INT64"}
+            ]}"#,
+        );
+        let list = list.unwrap();
+        assert!(list.has_model());
+        assert_eq!(list.inputs().collect::<Vec<_>>(), ["x"]);
+        assert_eq!(list.outputs().collect::<Vec<_>>(), ["whole"]);
+        assert_eq!(list.inputs_behind_model().collect::<Vec<_>>(), ["scores", "extra"]);
+        assert_eq!(list.outputs_behind_model().collect::<Vec<_>>(), ["y", "z"]);
+        let scores = of_floats(&[1], vec![2.5]);
+        let error = list.run_behind_model(|name| (name == "scores").then(|| scores.clone())).err().unwrap();
+        assert_eq!(error.text(), "step 4 (cast): 'input' needs a tensor, but none came");
     }
 
     #[test]
     fn a_fault_in_a_list_is_named_with_its_line() {
         let check = |text: &str, want: &str| assert_eq!(read(text).err().unwrap().text(), want, "{text}");
-        let known = KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>();
+        let known = KINDS.iter().map(|kind| kind.name).chain(["model"]).collect::<Vec<_>>();
+        check(
+            r#"{"steps": [{"step": "model", "x": 1}]}"#,
+            "step 1: line 1: the step \"model\" has no parameters and no ports",
+        );
+        let twice = r#"{"steps": [{"step": "model"}, {"step": "model"}]}"#;
+        check(twice, "step 2: line 1: the step \"model\" may be there once");
         check("{\n\"steps\": [}", "line 2: Invalid value.");
         check("[]", "line 1: the file must be {\"steps\": [...]}");
         check("{\"steps\": []}", "line 1: \"steps\" must have 1 to 64 elements");
