@@ -21,6 +21,7 @@ pub const KIND: StepKind = StepKind {
         default: FieldDefault::Required,
         about: "The datatype of the output.",
     }],
+    is_short: true,
     build: |fields| Ok(Box::new(Cast { datatype: datatype(fields) })),
 };
 

@@ -83,7 +83,7 @@ impl FieldKind {
         }
     }
 
-    fn accepts(self, value: &PlacedValue) -> bool {
+    pub(crate) fn accepts(self, value: &PlacedValue) -> bool {
         let integer =
             |value: &PlacedValue, least, most| integer_of(value).is_some_and(|got| (least..=most).contains(&got));
         match (self, value) {

@@ -18,6 +18,9 @@ pub struct StepKind {
     pub outputs: &'static [Port],
     /// Its parameters.
     pub fields: &'static [Field],
+    /// True if a run takes microseconds for inputs of any size that a model gives: a model with such steps alone may run on a
+    /// shard.
+    pub is_short: bool,
     /// Builds a step from its checked parameters.
     ///
     /// # Errors

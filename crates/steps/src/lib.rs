@@ -10,6 +10,7 @@ pub mod fields;
 pub mod kind;
 mod limits;
 pub mod list;
+pub mod reference;
 pub mod tensors;
 
 pub use self::fields::{Field, FieldDefault, FieldKind, Fields};

@@ -89,6 +89,11 @@ impl StepList {
         self.model.is_some()
     }
 
+    /// Returns true if all steps are short ([`StepKind::is_short`]).
+    pub fn is_short(&self) -> bool {
+        self.steps.iter().all(|step| step.kind.is_short)
+    }
+
     /// The names of the tensors that the steps before the model read from outside, or all without a model, in the order
     /// of their first use.
     pub fn inputs(&self) -> impl Iterator<Item = &str> {

@@ -1,0 +1,167 @@
+//! The reference of all kinds of steps, as Markdown and as a JSON schema, from their declarations.
+
+use wire::json::writer;
+
+use crate::KINDS;
+use crate::fields::{Field, FieldDefault, FieldKind};
+use crate::kind::{Port, StepKind};
+use crate::limits::STEPS_MAX;
+
+/// The schema of a `steps.json` (JSON Schema 2020-12), for editors and for `check-jsonschema`.
+pub fn schema() -> String {
+    let mut out = String::from(
+        "{\n  \"$schema\": \"https://json-schema.org/draft/2020-12/schema\",\n  \"title\": \"steps.json of Deuteron\",\n",
+    );
+    out += "  \"type\": \"object\",\n  \"required\": [\"steps\"],\n  \"additionalProperties\": false,\n  \"properties\": {\n";
+    out += &format!(
+        "    \"steps\": {{\n      \"type\": \"array\",\n      \"minItems\": 1,\n      \"maxItems\": {STEPS_MAX},\n"
+    );
+    out += "      \"items\": {\n        \"oneOf\": [\n";
+    out += "          {\"type\": \"object\", \"required\": [\"step\"], \"additionalProperties\": false, \"properties\": {\n";
+    out +=
+        "            \"step\": {\"const\": \"model\", \"description\": \"The model between the steps runs here.\"}}}";
+    for kind in KINDS {
+        out += ",\n";
+        step_schema(kind, &mut out);
+    }
+    out += "\n        ]\n      }\n    }\n  }\n}\n";
+    out
+}
+
+fn step_schema(kind: &StepKind, out: &mut String) {
+    *out += "          {\"type\": \"object\", \"required\": [\"step\"";
+    for field in kind.fields.iter().filter(|field| matches!(field.default, FieldDefault::Required)) {
+        *out += &format!(", {}", quoted(field.name));
+    }
+    *out += "], \"additionalProperties\": false,\n           \"description\": ";
+    *out += &quoted(kind.about);
+    *out += ", \"properties\": {\n            \"step\": {\"const\": ";
+    *out += &quoted(kind.name);
+    *out += "},\n";
+    for (one, several, ports) in [("input", "inputs", kind.inputs), ("output", "outputs", kind.outputs)] {
+        if let Some(first) = ports.first() {
+            *out += &format!(
+                "            \"{one}\": {{\"type\": \"string\", \"description\": {}}},\n",
+                quoted(first.about)
+            );
+        }
+        let ports: Vec<_> = ports.iter().map(port_schema).collect();
+        *out += &format!(
+            "            \"{several}\": {{\"type\": \"object\", \"additionalProperties\": false, \"properties\": {{{}}}}}",
+            ports.join(", ")
+        );
+        *out += if one == "input" || !kind.fields.is_empty() { ",\n" } else { "\n" };
+    }
+    let fields: Vec<_> = kind.fields.iter().map(|field| format!("            {}", field_schema(field))).collect();
+    *out += &fields.join(",\n");
+    *out += "}}";
+}
+
+fn port_schema(port: &Port) -> String {
+    format!("{}: {{\"type\": \"string\", \"description\": {}}}", quoted(port.name), quoted(port.about))
+}
+
+fn field_schema(field: &Field) -> String {
+    let kind = match field.kind {
+        FieldKind::Bool => "\"type\": \"boolean\"".to_owned(),
+        FieldKind::Choice(names) => {
+            let names: Vec<_> = names.iter().map(|name| quoted(name)).collect();
+            format!("\"enum\": [{}]", names.join(", "))
+        }
+        FieldKind::File | FieldKind::Text => "\"type\": \"string\"".to_owned(),
+        FieldKind::Integer(least, most) => format!("\"type\": \"integer\", \"minimum\": {least}, \"maximum\": {most}"),
+        FieldKind::Integers { count, least, most } => format!(
+            "\"type\": \"array\", \"maxItems\": {count}, \"items\": {{\"type\": \"integer\", \"minimum\": {least}, \"maximum\": {most}}}"
+        ),
+        FieldKind::Json => "\"description\": \"any value\"".to_owned(),
+        FieldKind::Number(least, most)
+            if least.is_finite() && most.is_finite() && least > f64::MIN && most < f64::MAX =>
+        {
+            format!("\"type\": \"number\", \"minimum\": {least}, \"maximum\": {most}")
+        }
+        FieldKind::Number(..) => "\"type\": \"number\"".to_owned(),
+        FieldKind::Numbers(count) => {
+            format!("\"type\": \"array\", \"maxItems\": {count}, \"items\": {{\"type\": \"number\"}}")
+        }
+        FieldKind::Texts => "\"type\": [\"array\", \"object\"]".to_owned(),
+    };
+    let about = match field.kind {
+        FieldKind::Json => String::new(),
+        _ => format!(", \"description\": {}", quoted(field.about)),
+    };
+    let default = match field.default {
+        FieldDefault::Json(text) => format!(", \"default\": {text}"),
+        FieldDefault::Required | FieldDefault::Unset => String::new(),
+    };
+    format!("{}: {{{kind}{about}{default}}}", quoted(field.name))
+}
+
+/// The kinds in Markdown: a section for each, with tables of its tensors and parameters.
+pub fn markdown() -> String {
+    KINDS.iter().map(|kind| section(kind)).collect::<Vec<_>>().join("\n")
+}
+
+fn section(kind: &StepKind) -> String {
+    let mut out = format!("## `{}`\n\n{}\n\n| tensor | |\n|---|---|\n", kind.name, kind.about);
+    for (direction, ports) in [("reads", kind.inputs), ("writes", kind.outputs)] {
+        for port in ports {
+            let optional = if port.is_optional { ", optional" } else { "" };
+            out += &format!("| {direction} `{}`{optional} | {} |\n", port.name, cell(port.about));
+        }
+    }
+    if kind.fields.is_empty() {
+        return out;
+    }
+    out += "\n| parameter | value | default | |\n|---|---|---|---|\n";
+    for field in kind.fields {
+        let default = match field.default {
+            FieldDefault::Json(text) => format!("`{text}`"),
+            FieldDefault::Required => "must be given".to_owned(),
+            FieldDefault::Unset => String::new(),
+        };
+        let expected = field.kind.expected().replace('"', "`");
+        out += &format!("| `{}` | {} | {} | {} |\n", field.name, cell(&expected), cell(&default), cell(field.about));
+    }
+    out
+}
+
+/// Text for a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = Vec::new();
+    writer::string(text, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_json_that_has_every_kind_and_parameter() {
+        let schema = schema();
+        wire::json::placed::read(&schema).unwrap();
+        for kind in KINDS {
+            assert!(schema.contains(&format!("\"step\": {{\"const\": \"{}\"}}", kind.name)), "{}", kind.name);
+            for field in kind.fields {
+                assert!(schema.contains(&format!("\"{}\": {{", field.name)), "{}: {}", kind.name, field.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_default_is_a_value_that_its_parameter_takes() {
+        for kind in KINDS {
+            for field in kind.fields {
+                if let FieldDefault::Json(text) = field.default {
+                    let value = wire::json::placed::read(text).unwrap_or_else(|_| panic!("{}: {text}", field.name));
+                    assert!(field.kind.accepts(&value.value), "{} {}: {text}", kind.name, field.name);
+                }
+            }
+        }
+    }
+}
