@@ -7,15 +7,22 @@
 
 pub mod cast;
 pub mod fields;
+pub mod head;
 pub mod kind;
+mod labels;
 mod limits;
 pub mod list;
 pub mod reference;
+pub mod pool;
 pub mod tensors;
+mod texts;
+#[cfg(test)]
+mod trial;
+mod vector;
 
 pub use self::fields::{Field, FieldDefault, FieldKind, Fields};
 pub use self::kind::{Port, Step, StepKind};
 pub use self::list::{ReadFile, StepList};
 
 /// All kinds of steps, in the order of the reference.
-pub const KINDS: &[&StepKind] = &[&cast::KIND];
+pub const KINDS: &[&StepKind] = &[&cast::KIND, &head::KIND, &pool::KIND];

@@ -116,6 +116,12 @@ pub fn shape_of(sizes: &[usize]) -> Shape {
     sizes.iter().map(|size| i64::try_from(*size).unwrap_or(i64::MAX)).collect()
 }
 
+/// The shape of an output: the dimensions of `input` before its last `count`, then `sizes`.
+pub fn rows_and(input: &Tensor, count: usize, sizes: &[usize]) -> Shape {
+    let leading = input.shape.get(..input.shape.len().saturating_sub(count)).unwrap_or_default();
+    leading.iter().copied().chain(shape_of(sizes)).collect()
+}
+
 /// The error of a tensor of another datatype than a step takes.
 pub fn wrong_datatype(port: &str, expected: &str, tensor: &Tensor) -> Error {
     Error::invalid(format!("'{port}' must hold {expected}, but it is {}", tensor.datatype.name()))

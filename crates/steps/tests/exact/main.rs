@@ -10,6 +10,9 @@
     reason = "a test waits and fails by panicking"
 )]
 
+mod cases;
+mod numbers;
+
 #[allow(dead_code, reason = "shared with the other test programs")]
 #[path = "../../../../tests/support"]
 mod support {

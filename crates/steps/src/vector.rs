@@ -1,0 +1,150 @@
+//! Arithmetic on rows of FP32 that steps share: the largest element, a sum, `exp`, softmax, sigmoid. Written in lanes, so that
+//! the compiler makes vector code of it.
+
+/// Elements that are worked on at once: four vectors of SSE2, so that additions do not wait for each other.
+const LANES: usize = 16;
+
+/// Returns the largest element of a row, NaN left aside, and true if the row has a NaN. Minus infinity for an empty row.
+pub fn maximum(row: &[f32]) -> (f32, bool) {
+    let (mut lanes, mut has_nan) = ([f32::NEG_INFINITY; LANES], [false; LANES]);
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    for chunk in chunks {
+        for ((lane, nan), value) in lanes.iter_mut().zip(&mut has_nan).zip(chunk) {
+            *lane = if *value > *lane { *value } else { *lane };
+            *nan |= value.is_nan();
+        }
+    }
+    let largest =
+        lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |left, right| if *right > left { *right } else { left });
+    (largest, has_nan.contains(&true) || rest.iter().any(|value| value.is_nan()))
+}
+
+/// Returns the index of the largest element, the first of equals, and that of the first NaN if there is one: as numpy's
+/// `argmax`. 0 for an empty row.
+pub fn argmax(row: &[f32]) -> usize {
+    let (largest, has_nan) = maximum(row);
+    let found = if has_nan {
+        row.iter().position(|value| value.is_nan())
+    } else {
+        row.iter().position(|value| *value == largest)
+    };
+    found.unwrap_or(0)
+}
+
+/// Returns the sum of a row. Short runs are added in FP32, and the runs in FP64: the error stays that of a few additions.
+pub fn sum(row: &[f32]) -> f64 {
+    let run = |run: &[f32]| {
+        let (chunks, rest) = run.as_chunks::<LANES>();
+        let mut lanes = [0.0_f32; LANES];
+        for chunk in chunks {
+            for (lane, value) in lanes.iter_mut().zip(chunk) {
+                *lane += *value;
+            }
+        }
+        lanes.iter().chain(rest).map(|value| f64::from(*value)).sum::<f64>()
+    };
+    row.chunks(8 * LANES).map(run).sum()
+}
+
+/// Returns the sum of the squares of a row, in FP64 over short runs.
+pub fn sum_of_squares(row: &[f32]) -> f64 {
+    let run = |run: &[f32]| {
+        let (chunks, rest) = run.as_chunks::<LANES>();
+        let mut lanes = [0.0_f32; LANES];
+        for chunk in chunks {
+            for (lane, value) in lanes.iter_mut().zip(chunk) {
+                *lane += *value * *value;
+            }
+        }
+        let rest = rest.iter().map(|value| f64::from(*value * *value)).sum::<f64>();
+        lanes.iter().map(|value| f64::from(*value)).sum::<f64>() + rest
+    };
+    row.chunks(8 * LANES).map(run).sum()
+}
+
+/// `e` to the power of `x`, within 2e-7 of the true value as long as that is a normal number: Cephes' polynomial on what is left
+/// after whole powers of two. It has no branch, unlike `f32::exp`, so that loops of it become vector code.
+#[inline(always)]
+#[expect(clippy::excessive_precision, reason = "the constants as Cephes prints them")]
+pub fn exp(x: f32) -> f32 {
+    // Adding it rounds to an integer, which is then in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    let x = if x < -150.0 { -150.0 } else { x };
+    let x = if x > 150.0 { 150.0 } else { x };
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let power = shifted - ROUND;
+    let r = x - power * 0.693_359_375 - power * -2.121_944_4e-4;
+    let mut p = 1.987_569_15e-4_f32;
+    p = p * r + 1.398_199_950_7e-3;
+    p = p * r + 8.333_451_907_3e-3;
+    p = p * r + 4.166_579_589_4e-2;
+    p = p * r + 1.666_666_545_9e-1;
+    p = p * r + 5.000_000_120_1e-1;
+    p = p * r * r + r + 1.0;
+    // In two factors: one alone has no exponent for results near the ends of the range.
+    let power = shifted.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed();
+    let half = power >> 1;
+    let factor = |power: i32| f32::from_bits((power.wrapping_add(127) << 23).cast_unsigned());
+    p * factor(half) * factor(power.wrapping_sub(half))
+}
+
+/// Appends the softmax of a row: `e = exp(x - max(x)); e / sum(e)`. NaN throughout if the row has a NaN or plus infinity.
+pub fn softmax(row: &[f32], out: &mut Vec<f32>) {
+    let (largest, _) = maximum(row);
+    let start = out.len();
+    out.extend(row.iter().map(|value| exp(*value - largest)));
+    let added = out.get_mut(start..).unwrap_or_default();
+    #[expect(clippy::cast_possible_truncation, reason = "numpy divides by a sum in FP32")]
+    let total = sum(added) as f32;
+    for value in added {
+        *value /= total;
+    }
+}
+
+/// The logistic function, `1 / (1 + exp(-x))`.
+#[inline(always)]
+pub fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp_is_within_two_parts_in_ten_million() {
+        let mut worst = 0.0_f64;
+        for step in -8_700_i32..=8_800 {
+            for offset in 0..60 {
+                let x = (f64::from(step) / 100.0 + f64::from(offset) * 1.7e-4) as f32;
+                let want = f64::from(x).exp();
+                if want < f64::from(f32::MAX) {
+                    worst = worst.max((f64::from(exp(x)) - want).abs() / want);
+                }
+            }
+        }
+        assert!(worst < 2e-7, "{worst:e}");
+        assert_eq!([exp(0.0), exp(-0.0), exp(f32::NEG_INFINITY), exp(-104.0)], [1.0, 1.0, 0.0, 0.0]);
+        assert_eq!([exp(f32::INFINITY), exp(89.0)], [f32::INFINITY; 2]);
+        assert!(exp(f32::NAN).is_nan());
+        // Results below the normal numbers are off by at most one of the smallest steps.
+        for x in [-88.0_f32, -95.5, -100.0, -103.0] {
+            assert!((f64::from(exp(x)) - f64::from(x).exp()).abs() <= f64::from(f32::from_bits(1)), "{x}");
+        }
+    }
+
+    #[test]
+    fn the_largest_is_the_first_of_equals_or_the_first_nan() {
+        let mut row = vec![1.0_f32; 100];
+        assert_eq!(argmax(&row), 0);
+        row[77] = 2.0;
+        row[98] = 2.0;
+        assert_eq!(argmax(&row), 77);
+        row[99] = f32::NAN;
+        assert_eq!(argmax(&row), 99);
+        row[3] = f32::NAN;
+        assert_eq!(argmax(&row), 3);
+        assert_eq!(argmax(&[f32::NEG_INFINITY; 3]), 0);
+        assert_eq!(argmax(&[]), 0);
+    }
+}
