@@ -1,7 +1,12 @@
 //! Times of steps on one core: `cargo run --release -p steps --example speed`. Each figure is the median of many runs of a list of
 //! one step, with its tensors made and dropped.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::cast_precision_loss, reason = "a program for measurements")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::cast_precision_loss,
+    reason = "a program for measurements"
+)]
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -21,7 +26,8 @@ fn main() {
     let scores = of_floats(&[1, 1000], (0..1000).map(|_| random.unit() * 12.0).collect());
     measure("softmax and 5 labels of 1,000", &head, &[("x", scores)], &["a", "b"]);
 
-    let pool = r#"{"steps": [{"step": "pool", "normalize": true, "inputs": {"states": "x", "mask": "m"}, "output": "a"}]}"#;
+    let pool =
+        r#"{"steps": [{"step": "pool", "normalize": true, "inputs": {"states": "x", "mask": "m"}, "output": "a"}]}"#;
     let states = of_floats(&[1, 32, 384], (0..32 * 384).map(|_| random.unit() - 0.5).collect());
     let mask = of_numbers(Datatype::Int64, &[1, 32], vec![1_i64; 32]);
     measure("mean of 32 x 384, normalised", pool, &[("x", states), ("m", mask)], &["a"]);

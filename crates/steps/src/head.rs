@@ -11,7 +11,7 @@ use crate::kind::{Port, Step, StepKind};
 use crate::labels;
 use crate::tensors::{floats, of_numbers, rows_and, trailing};
 use crate::texts::TextWriter;
-use crate::vector::{argmax, sigmoid, softmax};
+use crate::vector::{argmax, largest, sigmoid, softmax};
 
 /// The kind.
 pub const KIND: StepKind = StepKind {
@@ -153,7 +153,7 @@ impl Head {
             let start = chosen.indices.len();
             match self.top_k {
                 Some(count) if self.is_last_first => last_first(row, count, &mut chosen.indices),
-                Some(count) => chosen.indices.extend(best(row, count)),
+                Some(count) => largest(row, count, &mut chosen.indices),
                 None => chosen.indices.extend(0..u32::try_from(classes).unwrap_or(u32::MAX)),
             }
             if let Some(threshold) = self.threshold {

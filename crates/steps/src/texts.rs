@@ -7,9 +7,15 @@ use base::tensor::{Datatype, Shape, Tensor};
 use crate::limits::TEXTS_SIZE_MAX;
 
 /// A `BYTES` tensor that is being written.
-#[derive(Default)]
 pub struct TextWriter {
     contents: Vec<u8>,
+}
+
+impl Default for TextWriter {
+    fn default() -> Self {
+        // A few labels need no second allocation.
+        Self { contents: Vec::with_capacity(256) }
+    }
 }
 
 impl TextWriter {
