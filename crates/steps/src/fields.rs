@@ -114,6 +114,8 @@ pub struct Fields<'a> {
     pub(crate) wanted: Vec<bool>,
     /// For each input port, true if the list connects it.
     pub(crate) connected: Vec<bool>,
+    /// The name of the tensor of each input port, those of a list one after the other.
+    pub(crate) input_names: &'a [Option<String>],
     /// Reads a file of the model.
     pub(crate) read_file: &'a ReadFile<'a>,
     /// The text of the list, for line numbers.
@@ -136,6 +138,12 @@ impl Fields<'_> {
     /// Returns true if the list connects this input port, by its place among the kind's inputs.
     pub fn is_connected(&self, input: usize) -> bool {
         self.connected.get(input).copied().unwrap_or(false)
+    }
+
+    /// Returns the name of the tensor at a place among the inputs, in which those of a list are one after the other; `None` if
+    /// the list connects none.
+    pub fn input_name(&self, input: usize) -> Option<&str> {
+        self.input_names.get(input)?.as_deref()
     }
 
     /// Returns a [`FieldKind::Bool`]; false without a value.

@@ -31,7 +31,8 @@ pub struct StepKind {
 /// A tensor that a kind of step reads or writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Port {
-    /// The name of the port (`mask`).
+    /// The name of the port (`mask`). An input whose name ends with `[]` is a list: `"inputs": {"columns": ["a", "b"]}`
+    /// connects `columns[]`. Only the last input of a kind can be one.
     pub name: &'static str,
     /// Datatypes, shape and meaning, for the reference.
     pub about: &'static str,
@@ -39,10 +40,25 @@ pub struct Port {
     pub is_optional: bool,
 }
 
+impl Port {
+    /// Returns true if it takes a list of tensors.
+    pub fn is_list(&self) -> bool {
+        self.name.ends_with(LIST_SUFFIX)
+    }
+
+    /// Returns its name in a `steps.json`.
+    pub fn member(&self) -> &'static str {
+        self.name.strip_suffix(LIST_SUFFIX).unwrap_or(self.name)
+    }
+}
+
+/// Ends the name of a port that takes a list of tensors.
+const LIST_SUFFIX: &str = "[]";
+
 /// A step with its parameters. Pure: the same inputs give the same outputs, on any thread.
 pub trait Step: Send + Sync {
     /// Runs on the tensors of its input ports, in the order of [`StepKind::inputs`]; `None` for one that the list does not
-    /// connect. Returns a tensor for each output port that the list connects ([`Fields::is_wanted`]), at its place
+    /// connect. The tensors of a list are the last ones, from its port on. Returns a tensor for each output port that the list connects ([`Fields::is_wanted`]), at its place
     /// in [`StepKind::outputs`]; the others are ignored.
     ///
     /// Leading dimensions are rows: a step says which trailing ones it needs, and treats rows independently.

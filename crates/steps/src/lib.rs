@@ -5,7 +5,9 @@
 //! Each kind of step is declared once, as a [`StepKind`] in a file of its own: its ports, its parameters, and the function
 //! that builds it. The reader, the error texts, the JSON schema and the reference follow from these tables.
 
+mod axes;
 pub mod cast;
+pub mod concat;
 pub mod fields;
 pub mod head;
 pub mod kind;
@@ -14,6 +16,10 @@ mod limits;
 pub mod list;
 pub mod reference;
 pub mod pool;
+pub mod scale;
+pub mod select;
+pub mod shape;
+pub mod stack;
 pub mod tensors;
 mod texts;
 #[cfg(test)]
@@ -25,4 +31,5 @@ pub use self::kind::{Port, Step, StepKind};
 pub use self::list::{ReadFile, StepList};
 
 /// All kinds of steps, in the order of the reference.
-pub const KINDS: &[&StepKind] = &[&cast::KIND, &head::KIND, &pool::KIND];
+pub const KINDS: &[&StepKind] =
+    &[&cast::KIND, &concat::KIND, &head::KIND, &pool::KIND, &scale::KIND, &select::KIND, &shape::KIND, &stack::KIND];

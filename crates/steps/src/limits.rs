@@ -8,3 +8,15 @@ pub const STEP_FILE_SIZE_MAX: usize = 64 << 20;
 
 /// Bytes of the strings in one tensor that a step writes: a label of 100 bytes for each of a million rows fits.
 pub const TEXTS_SIZE_MAX: usize = 256 << 20;
+
+/// Tensors in the list of one port. Public models stack up to some forty columns.
+pub const LIST_TENSORS_MAX: usize = 256;
+
+/// Numbers in a parameter that has one for each column: tables of public models have some hundred columns.
+pub const COLUMNS_MAX: usize = 4096;
+
+/// Dimensions of a tensor that a step makes. numpy has up to 64; models have up to six.
+pub const RANK_MAX: usize = 16;
+
+/// Bytes of a tensor that a step makes of a smaller one: sixteen times the largest body of a request.
+pub const TENSOR_SIZE_MAX: usize = 16 * base::limits::BODY_SIZE_MAX;

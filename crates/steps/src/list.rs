@@ -23,7 +23,7 @@ use wire::placed::{Placed, PlacedMember, PlacedValue};
 use crate::KINDS;
 use crate::fields::{Fields, line, quoted};
 use crate::kind::{Port, Step, StepKind};
-use crate::limits::STEPS_MAX;
+use crate::limits::{LIST_TENSORS_MAX, STEPS_MAX};
 
 /// Reads a file of the model by its name, up to a size; the error is a text.
 pub type ReadFile<'a> = dyn Fn(&str, usize) -> Result<Vec<u8>, String> + 'a;
@@ -176,7 +176,7 @@ impl StepList {
         let written = connections(text, members, ["output", "outputs"], kind.outputs)?;
         if let Some((port, _)) = kind.inputs.iter().zip(&read).find(|(port, name)| !port.is_optional && name.is_none())
         {
-            return Err(at(placed.offset, format!("\"inputs\": the tensor of \"{}\" is missing", port.name)));
+            return Err(at(placed.offset, format!("\"inputs\": the tensor of \"{}\" is missing", port.member())));
         }
         if written.iter().all(Option::is_none) {
             return Err(at(placed.offset, "\"outputs\": the step must write a tensor".to_owned()));
@@ -186,6 +186,7 @@ impl StepList {
             members,
             wanted: written.iter().map(Option::is_some).collect(),
             connected: read.iter().map(Option::is_some).collect(),
+            input_names: &read,
             read_file,
             text,
             offset: placed.offset,
@@ -288,34 +289,51 @@ fn connections(
     ports: &[Port],
 ) -> Result<Vec<Option<String>>, Error> {
     let wrong = |offset, why: String| Error::invalid(format!("line {}: {why}", line(text, offset)));
-    let mut names = vec![None; ports.len()];
-    if let (Some(member), Some(first)) = (member(members, one), names.first_mut()) {
-        let PlacedValue::String(name) = &member.value.value else {
-            return Err(wrong(member.offset, format!("\"{one}\" must be the name of a tensor")));
-        };
-        *first = Some(name.clone());
+    let mut names: Vec<Option<String>> = vec![None; ports.len()];
+    debug_assert!(ports.iter().rev().skip(1).all(|port| !port.is_list()), "a list is the last input");
+    if let (Some(member), Some(port)) = (member(members, one), ports.first()) {
+        connect(&mut names, 0, port, &member.value).map_err(|why| wrong(member.offset, format!("\"{one}\" {why}")))?;
     }
     let Some(member) = member(members, several) else { return Ok(names) };
     let PlacedValue::Table(connected) = &member.value.value else {
         return Err(wrong(member.offset, format!("\"{several}\" must be an object from ports to names of tensors")));
     };
-    for PlacedMember { name: port, offset, value } in connected {
-        let Some(index) = ports.iter().position(|known| known.name == port) else {
-            let known: Vec<_> = ports.iter().map(|port| port.name).collect();
+    for PlacedMember { name, offset, value } in connected {
+        let Some((index, port)) = ports.iter().enumerate().find(|(_, port)| port.member() == name) else {
+            let known: Vec<_> = ports.iter().map(Port::member).collect();
             return Err(wrong(
                 *offset,
-                format!("\"{several}\": unknown port \"{port}\"; known are {}", quoted(&known)),
+                format!("\"{several}\": unknown port \"{name}\"; known are {}", quoted(&known)),
             ));
         };
-        let (PlacedValue::String(name), Some(place)) = (&value.value, names.get_mut(index)) else {
-            return Err(wrong(value.offset, format!("\"{several}\": \"{port}\" must be the name of a tensor")));
-        };
-        if place.is_some() {
-            return Err(wrong(*offset, format!("\"{several}\": \"{port}\" is connected twice")));
+        if names.get(index).is_some_and(Option::is_some) {
+            return Err(wrong(*offset, format!("\"{several}\": \"{name}\" is connected twice")));
         }
-        *place = Some(name.clone());
+        connect(&mut names, index, port, value)
+            .map_err(|why| wrong(value.offset, format!("\"{several}\": \"{name}\" {why}")))?;
     }
     Ok(names)
+}
+
+/// Connects a port to the tensor, or tensors if it is a list, that a value names.
+fn connect(names: &mut Vec<Option<String>>, index: usize, port: &Port, value: &Placed) -> Result<(), String> {
+    let name = |value: &Placed| match &value.value {
+        PlacedValue::String(name) => Some(Some(name.clone())),
+        _ => None,
+    };
+    let several = match &value.value {
+        PlacedValue::List(list) if port.is_list() && (1..=LIST_TENSORS_MAX).contains(&list.len()) => {
+            list.iter().map(name).collect::<Option<Vec<_>>>()
+        }
+        _ => name(value).map(|name| vec![name]),
+    };
+    let Some(several) = several else {
+        let list = format!(", or a list of 1 to {LIST_TENSORS_MAX} names");
+        return Err(format!("must be the name of a tensor{}", if port.is_list() { list.as_str() } else { "" }));
+    };
+    // A list is the last input: its first tensor has the place of the port, and the others follow.
+    names.splice(index..=index, several);
+    Ok(())
 }
 
 fn member<'a>(members: &'a [PlacedMember], name: &str) -> Option<&'a PlacedMember> {
@@ -400,7 +418,8 @@ mod tests {
         bad(r#""input": "x", "inputs": {"input": "x"}"#, "step 1: line 2: \"inputs\": \"input\" is connected twice");
         bad(
             r#""input": "x", "output": "y", "datatype": "FP8""#,
-            "step 1: line 2: \"datatype\": must be one of \"FP32\", \"FP16\", \"BF16\", \"INT64\", \"INT32\", \"UINT8\"",
+            "step 1: line 2: \"datatype\": must be one of \"BOOL\", \"UINT8\", \"UINT16\", \"UINT32\", \"UINT64\", \"INT8\", \"INT16\", \
+             \"INT32\", \"INT64\", \"FP16\", \"BF16\", \"FP32\", \"FP64\"",
         );
         bad(
             r#""input": "x", "output": "y", "type": "FP32""#,

@@ -33,6 +33,34 @@ pub fn floats<'a>(port: &str, tensor: &'a Tensor) -> Result<Cow<'a, [f32]>, Erro
     })
 }
 
+/// The elements as FP64. All numbers but the largest integers of 64 bits keep their value.
+///
+/// # Errors
+/// `InvalidArgument` for strings: the text names the port.
+pub fn doubles<'a>(port: &str, tensor: &'a Tensor) -> Result<Cow<'a, [f64]>, Error> {
+    let contents = &tensor.contents[..];
+    #[expect(clippy::cast_precision_loss, reason = "as numpy's astype(float64)")]
+    Ok(match tensor.datatype {
+        Datatype::Fp64 => elements::<f64>(contents),
+        Datatype::Int64 => elements::<i64>(contents).iter().map(|value| *value as f64).collect(),
+        Datatype::Uint64 => elements::<u64>(contents).iter().map(|value| *value as f64).collect(),
+        Datatype::Int32 => elements::<i32>(contents).iter().map(|value| f64::from(*value)).collect(),
+        Datatype::Uint32 => elements::<u32>(contents).iter().map(|value| f64::from(*value)).collect(),
+        _ => floats(port, tensor)?.iter().map(|value| f64::from(*value)).collect(),
+    })
+}
+
+/// The elements of a UINT64 tensor.
+///
+/// # Errors
+/// `InvalidArgument` for another datatype: the text names the port.
+pub fn unsigned<'a>(port: &str, tensor: &'a Tensor) -> Result<Cow<'a, [u64]>, Error> {
+    match tensor.datatype {
+        Datatype::Uint64 => Ok(elements::<u64>(&tensor.contents)),
+        _ => Err(wrong_datatype(port, "UINT64", tensor)),
+    }
+}
+
 /// The elements as INT64.
 ///
 /// # Errors

@@ -107,8 +107,8 @@ pub fn exp(x: f32) -> f32 {
     let x = if x > 150.0 { 150.0 } else { x };
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let power = shifted - ROUND;
-    // The logarithm of 2 in two parts, of which the first has few bits: its product is exact.
-    let r = x - power * 0.693_359_375 - power * -2.121_944_4e-4;
+    // The logarithm of 2 in two parts, of which the first, 355/512, has few bits: its product is exact.
+    let r = x - power * (355.0 / 512.0) - power * -2.121_944_4e-4;
     let p = ((0.008_312_516 * r + 0.041_890_2) * r + 0.166_671_14) * r + 0.499_992_3;
     let p = p * r * r + r + 1.0;
     // In two factors: one alone has no exponent for results near the ends of the range.

@@ -11,3 +11,8 @@ fn heads_are_numpys() {
 fn pooled_vectors_are_numpys() {
     compare("pool.py");
 }
+
+#[test]
+fn columns_are_numpys() {
+    compare("columns.py");
+}
