@@ -41,22 +41,22 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("policy", &["limits"]),
     // 1 formats and the catalogue
     ("wire", &["limits", "tensor"]),
-    ("model", &["error", "limits", "tensor", "wire"]),
+    // Work before and behind models.
+    ("steps", &["error", "limits", "tensor", "wire"]),
+    ("model", &["error", "limits", "steps", "tensor", "wire"]),
     // Records of requests.
     ("trace", &["error", "limits", "model", "tensor", "time", "wire"]),
     // 2 machines
     ("connection", &["budget", "limits", "policy", "time", "wire"]),
     ("protocol", &["budget", "error", "limits", "metrics", "model", "policy", "tensor", "time", "trace", "wire"]),
     ("scheduler", &["limits", "policy", "time"]),
-    ("backend", &["error", "limits", "metrics", "model", "tensor", "time", "trace"]),
+    ("backend", &["error", "limits", "metrics", "model", "steps", "tensor", "time", "trace"]),
     // Models are run in this process or in others: only the program chooses between the two.
     ("engines", &["backend", "error", "limits", "model", "tensor", "time"]),
     ("process", &["backend", "crash", "error", "limits", "metrics", "model", "tensor", "time", "trace"]),
     // Settings of the server and of the load generator.
     ("flags", &["wire"]),
     ("settings", &["flags", "limits", "policy"]),
-    // Work before and behind models.
-    ("steps", &["error", "limits", "tensor", "wire"]),
     // 3 edge, by the thread that owns what is in it
     ("log", &["limits", "settings"]),
     ("runtime", &["limits", "time"]),
@@ -120,7 +120,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    ("cli", &["flags", "loadgen", "model", "settings"]),
+    // Commands that ask a server.
+    ("client", &["limits", "loadgen", "settings", "tensor", "time", "wire"]),
+    ("cli", &["client", "flags", "loadgen", "model", "settings", "steps"]),
     (
         "server",
         &[

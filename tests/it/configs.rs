@@ -95,8 +95,13 @@ impl Case {
         let directory = self.key("directory").unwrap_or("m");
         let has_backend_file = |backend: &str, file: &str| self.has_backend_file(backend, file);
         let files = is_on.then_some(files.as_slice());
-        let surroundings =
-            ConfigSurroundings { files, has_backend_file: &has_backend_file, forced_libraries: &[], is_renamed: false };
+        let surroundings = ConfigSurroundings {
+            files,
+            has_backend_file: &has_backend_file,
+            forced_libraries: &[],
+            is_renamed: false,
+            has_steps: false,
+        };
         let draft = ConfigDraft::read(directory, notation, text.as_bytes(), surroundings)?;
         let signature = self.key("model").map(signature);
         let labels = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::new(Labels::default())));

@@ -19,6 +19,7 @@ mod limits;
 pub mod run_memory;
 pub mod run_watch;
 pub mod stateful;
+pub mod stepped;
 pub mod text;
 pub mod threads;
 
@@ -35,6 +36,7 @@ pub use crate::builtin::decoupled::Decoupled;
 pub use crate::builtin::identity::Identity;
 pub use crate::builtin::iterative::Iterative;
 pub use crate::stateful::{SequenceRow, StatefulModel};
+pub use crate::stepped::{SteppedModel, Steps};
 
 use std::cell::RefCell;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -103,6 +105,11 @@ pub trait LoadedModel: Send + Sync {
     /// The length of its runs, as far as known without one.
     fn computation(&self) -> Computation {
         Computation::Short
+    }
+
+    /// The model between its steps, if it has steps around another model: that one is measured and tried.
+    fn between_steps(&self) -> Option<(&Arc<ModelSpec>, &dyn LoadedModel)> {
+        None
     }
 
     /// The counters of its instances on GPUs, if it has any.

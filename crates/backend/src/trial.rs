@@ -38,6 +38,7 @@ pub fn spec(rows_max: u32, inputs: &[TrialTensor<'_>], outputs: &[TrialTensor<'_
         python: None,
         library: None,
         sequence: None,
+        steps: None,
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::All,
         default_model_filename: "model.onnx".to_owned(),

@@ -33,11 +33,25 @@ pub const IDENTITY_BACKEND: &str = "identity";
 /// The backend of tree models: Triton's Forest Inference Library.
 pub const FIL_BACKEND: &str = "fil";
 
-/// The backends that are built in beside those of ONNX and Python: `fil` runs tree models. The others are those of
+/// The backends that are built in beside those of ONNX and Python: `fil` runs tree models, `steps` lists of steps. The others are those of
 /// Triton's tests: `identity` returns its inputs, the `sequence` ones add up the inputs of a sequence, `repeat` and
 /// `square` send any number of responses to a request.
-pub const BUILT_IN_BACKENDS: [&str; 7] =
-    ["dyna_sequence", FIL_BACKEND, IDENTITY_BACKEND, "iterative_sequence", "repeat", "sequence", "square"];
+pub const BUILT_IN_BACKENDS: [&str; 8] = [
+    "dyna_sequence",
+    FIL_BACKEND,
+    IDENTITY_BACKEND,
+    "iterative_sequence",
+    "repeat",
+    "sequence",
+    "square",
+    STEPS_BACKEND,
+];
+
+/// The backend of models that are lists of steps.
+pub const STEPS_BACKEND: &str = "steps";
+
+/// The file of a list of steps in a version's directory.
+pub const STEPS_FILENAME: &str = "steps.json";
 
 /// The files of tree models and the `model_type` of each: Triton's names, and after them other
 /// common ones.

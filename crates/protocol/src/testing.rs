@@ -30,6 +30,7 @@ pub fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) ->
         python: None,
         library: None,
         sequence: None,
+        steps: None,
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::Latest(1),
         default_model_filename: String::new(),

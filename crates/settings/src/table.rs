@@ -289,6 +289,14 @@ const CONFIGURATION_FLAGS: &[Flag<Settings>] = &[
         },
     },
     Flag {
+        names: &["steps"],
+        takes: One("on|off"),
+        default: Value("on"),
+        help: "Use the steps.json in a version's directory: work before and behind a model without Python, in place of its \
+               model.py or around its model. A model's parameter 'steps' turns its own off",
+        apply: |settings, value| set_one_of(&mut settings.uses_steps, value, &[("on", true), ("off", false)]),
+    },
+    Flag {
         names: &["model-config-name"],
         takes: One("NAME"),
         default: Text("none"),

@@ -80,6 +80,8 @@ pub struct Settings {
     pub strict_readiness: bool,
     /// True if fields that a configuration leaves out are taken from the model file.
     pub auto_complete: bool,
+    /// True if the `steps.json` of a version is used.
+    pub uses_steps: bool,
     /// Warnings about the flags, for the start of the server.
     pub warnings: Vec<String>,
     /// Settings of the backends.
@@ -462,6 +464,7 @@ impl Default for Settings {
             listens_first: false,
             strict_readiness: true,
             auto_complete: true,
+            uses_steps: true,
             warnings: Vec::new(),
             backend_config: BackendConfig::default(),
             backend_directory: PathBuf::from("/opt/tritonserver/backends"),

@@ -17,6 +17,7 @@ pub const KIND: StepKind = StepKind {
     }],
     outputs: &[Port { name: "output", about: "The tensors along the axis.", is_optional: false }],
     fields: &[axis_field("-1", "The axis; a negative one counts from the end.")],
+    is_short: true,
     build: |fields| Ok(Box::new(Concat { axis: fields.integer("axis").unwrap_or(-1) })),
 };
 

@@ -76,6 +76,7 @@ impl FieldKind {
                 format!("a list of at most {count} integers from {least} to {most}")
             }
             Self::Json => "a JSON value".to_owned(),
+            Self::Number(f64::MIN, f64::MAX) => "a number".to_owned(),
             Self::Number(least, most) => format!("a number from {least} to {most}"),
             Self::Numbers(count) => format!("a list of at most {count} numbers"),
             Self::Text => "a string".to_owned(),

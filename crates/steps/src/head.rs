@@ -74,6 +74,7 @@ pub const KIND: StepKind = StepKind {
         labels::LABELS,
         labels::LABELS_FILE,
     ],
+    is_short: true,
     build: |fields| Ok(Box::new(Head::build(fields)?)),
 };
 

@@ -120,7 +120,7 @@ impl StepList {
     ///
     /// # Errors
     /// That of the first step that fails, after its number and kind.
-    pub fn run(&self, input: impl Fn(&str) -> Option<Tensor>) -> Result<StepTensors<'_>, Error> {
+    pub fn begin(&self, input: impl Fn(&str) -> Option<Tensor>) -> Result<StepTensors<'_>, Error> {
         let mut tensors = StepTensors { list: self, by_index: self.names.iter().map(|name| input(name)).collect() };
         tensors.run(0..self.model.unwrap_or(self.steps.len()))?;
         Ok(tensors)
@@ -131,10 +131,20 @@ impl StepList {
     ///
     /// # Errors
     /// That of the first step that fails, after its number and kind.
-    pub fn run_behind_model(&self, input: impl Fn(&str) -> Option<Tensor>) -> Result<StepTensors<'_>, Error> {
+    pub fn finish(&self, input: impl Fn(&str) -> Option<Tensor>) -> Result<StepTensors<'_>, Error> {
         let mut tensors = StepTensors { list: self, by_index: self.names.iter().map(|name| input(name)).collect() };
         tensors.run(self.model.unwrap_or(self.steps.len())..self.steps.len())?;
         Ok(tensors)
+    }
+
+    /// Runs a list without a model, and returns the tensors of these names; `None` for a name that no step writes and
+    /// `input` does not have.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn run(&self, input: impl Fn(&str) -> Option<Tensor>, outputs: &[&str]) -> Result<Vec<Option<Tensor>>, Error> {
+        let mut tensors = self.begin(&input)?;
+        Ok(outputs.iter().map(|name| tensors.take(name).or_else(|| input(name))).collect())
     }
 
     fn names_read(&self, is_behind_model: bool) -> impl Iterator<Item = &str> {
@@ -362,11 +372,11 @@ mod tests {
         assert_eq!(list.inputs().collect::<Vec<_>>(), ["x"]);
         assert_eq!(list.outputs().collect::<Vec<_>>(), ["whole", "y"]);
         let x = of_floats(&[3], vec![1.7, -2.9, 0.0]);
-        let mut got = list.run(|name| (name == "x").then(|| x.clone())).unwrap();
-        assert_eq!(floats("y", got.get("y").unwrap()).unwrap()[..], [1.0, -2.0, 0.0]);
-        assert_eq!(got.take("x"), Some(x));
-        assert_eq!(got.take("z"), None);
-        let error = list.run(|_| None).err().unwrap();
+        let got = list.run(|name| (name == "x").then(|| x.clone()), &["y", "x", "z"]).unwrap();
+        assert_eq!(floats("y", got[0].as_ref().unwrap()).unwrap()[..], [1.0, -2.0, 0.0]);
+        assert_eq!(got[1].as_ref(), Some(&x));
+        assert_eq!(got[2], None);
+        let error = list.run(|_| None, &["y"]).unwrap_err();
         assert_eq!(error.text(), "step 1 (cast): 'input' needs a tensor, but none came");
     }
 
@@ -387,7 +397,7 @@ mod tests {
         assert_eq!(list.inputs_behind_model().collect::<Vec<_>>(), ["scores", "extra"]);
         assert_eq!(list.outputs_behind_model().collect::<Vec<_>>(), ["y", "z"]);
         let scores = of_floats(&[1], vec![2.5]);
-        let error = list.run_behind_model(|name| (name == "scores").then(|| scores.clone())).err().unwrap();
+        let error = list.finish(|name| (name == "scores").then(|| scores.clone())).err().unwrap();
         assert_eq!(error.text(), "step 4 (cast): 'input' needs a tensor, but none came");
     }
 

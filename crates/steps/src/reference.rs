@@ -40,10 +40,7 @@ fn step_schema(kind: &StepKind, out: &mut String) {
     *out += "},\n";
     for (one, several, ports) in [("input", "inputs", kind.inputs), ("output", "outputs", kind.outputs)] {
         if let Some(first) = ports.first() {
-            *out += &format!(
-                "            \"{one}\": {{\"type\": \"string\", \"description\": {}}},\n",
-                quoted(first.about)
-            );
+            *out += &format!("            \"{one}\": {},\n", name_schema(first));
         }
         let ports: Vec<_> = ports.iter().map(port_schema).collect();
         *out += &format!(
@@ -58,7 +55,16 @@ fn step_schema(kind: &StepKind, out: &mut String) {
 }
 
 fn port_schema(port: &Port) -> String {
-    format!("{}: {{\"type\": \"string\", \"description\": {}}}", quoted(port.name), quoted(port.about))
+    format!("{}: {}", quoted(port.member()), name_schema(port))
+}
+
+/// The schema of the name of a tensor, or of the names for a list.
+fn name_schema(port: &Port) -> String {
+    let kind = match port.is_list() {
+        true => r#""type": "array", "items": {"type": "string"}"#,
+        false => r#""type": "string""#,
+    };
+    format!("{{{kind}, \"description\": {}}}", quoted(port.about))
 }
 
 fn field_schema(field: &Field) -> String {
@@ -106,7 +112,8 @@ fn section(kind: &StepKind) -> String {
     for (direction, ports) in [("reads", kind.inputs), ("writes", kind.outputs)] {
         for port in ports {
             let optional = if port.is_optional { ", optional" } else { "" };
-            out += &format!("| {direction} `{}`{optional} | {} |\n", port.name, cell(port.about));
+            let (name, list) = (port.member(), if port.is_list() { ", a list of names" } else { "" });
+            out += &format!("| {direction} `{name}`{list}{optional} | {} |\n", cell(port.about));
         }
     }
     if kind.fields.is_empty() {
@@ -141,6 +148,9 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// The last line of the page that is written by hand.
+    const MARKER: &str = "A test writes the rest of this page from the source.\n";
+
     #[test]
     fn the_schema_is_json_that_has_every_kind_and_parameter() {
         let schema = schema();
@@ -151,6 +161,22 @@ mod tests {
                 assert!(schema.contains(&format!("\"{}\": {{", field.name)), "{}: {}", kind.name, field.name);
             }
         }
+    }
+
+    /// `UPDATE_EXPECT=1 cargo test -p steps reference` writes the page anew, beneath its marker.
+    #[test]
+    fn the_page_of_the_reference_is_what_the_source_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/steps.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let (head, _) = page.split_once(MARKER).unwrap();
+        let wanted = format!("{head}{MARKER}\n{}", markdown());
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(path, &wanted).unwrap();
+        }
+        assert!(
+            page == wanted,
+            "docs/steps.md is not what the source says: UPDATE_EXPECT=1 cargo test -p steps reference"
+        );
     }
 
     #[test]

@@ -46,6 +46,7 @@ pub const KIND: StepKind = StepKind {
             about: "The datatype of the output; FP64 needs `arithmetic` `float64`.",
         },
     ],
+    is_short: true,
     build: |fields| Ok(Box::new(Scale::build(fields)?)),
 };
 

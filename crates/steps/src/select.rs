@@ -23,6 +23,7 @@ pub const KIND: StepKind = StepKind {
         },
         axis_field("-1", "The axis; a negative one counts from the end."),
     ],
+    is_short: true,
     build: |fields| {
         Ok(Box::new(Select { indices: fields.integers("indices"), axis: fields.integer("axis").unwrap_or(-1) }))
     },

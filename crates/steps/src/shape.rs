@@ -42,6 +42,7 @@ pub const KIND: StepKind = StepKind {
             about: "The axes of the input in their new order; an empty list reverses them.",
         },
     ],
+    is_short: true,
     build: |fields| Ok(Box::new(Shape::build(fields)?)),
 };
 

@@ -18,6 +18,7 @@ pub const KIND: StepKind = StepKind {
     }],
     outputs: &[Port { name: "output", about: "The tensors along the new axis.", is_optional: false }],
     fields: &[axis_field("-1", "The place of the new axis; a negative one counts from the end.")],
+    is_short: true,
     build: |fields| Ok(Box::new(Stack { axis: fields.integer("axis").unwrap_or(-1) })),
 };
 

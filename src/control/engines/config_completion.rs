@@ -18,15 +18,17 @@ use crate::model::config::{CompletionRules, ConfigDraft, PreferredInstances, nam
 use crate::model::labels::Labels;
 use crate::model::name::qualified;
 use crate::model::onnx::OnnxSignature;
-use crate::model::platform::{TENSORFLOW_BACKEND, pickle_advice};
+use crate::model::platform::{STEPS_BACKEND, STEPS_FILENAME, TENSORFLOW_BACKEND, pickle_advice};
 use crate::model::repository::ModelDirectory;
 use crate::model::signature::ModelSignature;
+use crate::model::spec::steps::ModelSteps;
 use crate::model::tensorflow::{GRAPH_TAG, SAVED_MODEL_FILE, SIGNATURE_DEF, SavedModel};
 use crate::model::trees;
 use crate::model::{ModelSpec, PythonModel};
 use crate::process::python::ModelProcess;
 use crate::process::triton::{HostedChanges, HostedDraft, PreferredGroup, TritonHost};
 use crate::settings::{Compat, Settings};
+use crate::steps::StepList;
 
 /// Completes configurations. Runs on load threads, because a Python model may take its time.
 #[derive(Clone, Copy)]
@@ -104,6 +106,9 @@ impl ConfigCompletion<'_> {
         draft: &ConfigDraft,
         labels: &BTreeMap<String, Arc<Labels>>,
     ) -> Result<ModelSpec, Error> {
+        if draft.has_steps() {
+            return self.complete_with_steps(source, directory, version, draft, labels);
+        }
         if let Some(draft) = self.complete_by_model(source, directory, version, draft)? {
             let labels = read_labels(source, directory, &draft)?;
             return self.finish(source, directory, version, &draft, &labels);
@@ -161,6 +166,63 @@ impl ConfigCompletion<'_> {
             ));
             spec = draft.without_batch_axis().complete(onnx.as_ref(), labels, rules)?;
         }
+        self.settle(&mut spec, directory);
+        Ok(spec)
+    }
+
+    /// Completes a model with a `steps.json`: the model between the steps from its own file, and what clients see from the
+    /// configuration alone.
+    fn complete_with_steps(
+        &self,
+        source: &ModelSource,
+        directory: &ModelDirectory,
+        version: u64,
+        draft: &ConfigDraft,
+        labels: &BTreeMap<String, Arc<Labels>>,
+    ) -> Result<ModelSpec, Error> {
+        let folder = directory.version_path(version);
+        let file = match draft.backend() {
+            STEPS_BACKEND => draft.model_filename(),
+            _ => STEPS_FILENAME,
+        };
+        let path = format!("{folder}/{file}");
+        let in_file = |error: Error| error.with_prefix(&format!("{path}: "));
+        let text = source.read(&path, CONFIG_SIZE_MAX)?;
+        let text = std::str::from_utf8(&text).map_err(|_| in_file(Error::invalid("the file is not UTF-8")))?;
+        // Labels lie beside the configuration in most repositories, tokenizers beside the model.
+        let read = |name: &str, size_max: usize| {
+            let beside = source.read(&format!("{folder}/{name}"), size_max);
+            beside.or_else(|error| source.read(&directory.file(name), size_max).map_err(|_| error.to_string()))
+        };
+        let list = StepList::read(text, &read).map_err(in_file)?;
+        let engine = match (list.has_model(), draft.backend()) {
+            (true, STEPS_BACKEND) => {
+                let text = "the step \"model\" needs a model of ONNX, a framework or trees beside this file; a model.py is not run \
+                            between steps";
+                return Err(in_file(Error::invalid(text)));
+            }
+            (false, STEPS_BACKEND) => None,
+            (false, _) => {
+                let text = "a step {\"step\": \"model\"} must say where the model beside this file runs";
+                return Err(in_file(Error::invalid(text)));
+            }
+            (true, _) => {
+                let engine = self.complete(source, directory, version, &draft.of_engine(), &BTreeMap::new());
+                Some(engine.map_err(|error| error.with_prefix("the model between its steps: "))?)
+            }
+        };
+        let draft = draft.clone();
+        let draft = engine.iter().fold(draft, |draft, engine| draft.with_rows_of(engine));
+        let rules = CompletionRules { is_on: false, ..completion_rules(self.settings, draft.backend()) };
+        let mut spec = draft.complete(None, labels, rules)?;
+        self.settle(&mut spec, directory);
+        let steps = ModelSteps::new(list, &spec, engine.map(Arc::new)).map_err(in_file)?;
+        spec.steps = Some(Arc::new(steps));
+        Ok(spec)
+    }
+
+    /// Sets what depends on the server.
+    fn settle(&self, spec: &mut ModelSpec, directory: &ModelDirectory) {
         if spec.is_cached && !self.settings.cache.is_on() {
             let name = &spec.name;
             log::warning(&format!("'{name}' has a response cache, but the server has none: see --cache-config"));
@@ -169,7 +231,6 @@ impl ConfigCompletion<'_> {
         spec.follows_triton = self.settings.compat == Compat::Triton;
         spec.namespace.clone_from(&directory.namespace);
         spec.metric_labels.push_str(&namespace_label(&directory.namespace));
-        Ok(spec)
     }
 
     /// Two tensors of an ONNX file, which OpenVINO reads too, whose first axes have different names.
@@ -255,6 +316,7 @@ impl ConfigCompletion<'_> {
     /// # Errors
     /// When the file of a Python model cannot be read.
     pub fn needs_code(&self, source: &ModelSource, folder: &str, draft: &ConfigDraft) -> Result<bool, Error> {
+        let draft = if draft.has_steps() { &draft.of_engine() } else { draft };
         let rules = completion_rules(self.settings, draft.backend());
         let is_framework = draft.framework_filename_to_complete().is_some_and(|_| rules.is_on);
         let needs_library = is_framework && draft.backend() != TENSORFLOW_BACKEND;

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::backend::gpu::Gpus;
-use crate::backend::{Accumulate, Backend, Decoupled, Identity, Iterative, RunMemory};
+use crate::backend::{Accumulate, Backend, Decoupled, Identity, Iterative, RunMemory, Steps};
 use crate::control::engines::config_completion::{PythonEngine, no_host, no_python};
 use crate::control::engines::frameworks::Frameworks;
 use crate::control::engines::library_search::{LibrarySearch, ONNX_RUNTIME};
@@ -18,7 +18,7 @@ use crate::engines::{Fil, Onnxruntime, OnnxruntimeOnGpus, Rten};
 use crate::error::Error;
 use crate::log;
 use crate::model::ModelSpec;
-use crate::model::platform::PYTORCH_BACKEND;
+use crate::model::platform::{PYTORCH_BACKEND, STEPS_BACKEND};
 use crate::process::isolation::{EngineKind, EngineLibrary};
 use crate::process::triton::TritonHost;
 use crate::settings::{BackendConfig, Engine, OnnxruntimeConfig, PytorchConfig};
@@ -157,6 +157,7 @@ impl Engines {
             "repeat" => return Ok(&Decoupled::Repeat),
             "sequence" => return Ok(&Accumulate::ByRow),
             "square" => return Ok(&Decoupled::Square),
+            STEPS_BACKEND => return Ok(&Steps),
             _ => {}
         }
         if let Some(framework) = self.frameworks.choose(spec)? {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::gpu::Gpus;
 use crate::backend::stateful::begun_inputs;
-use crate::backend::{Backend, EnsembleModel, LoadedModel, RunMemory, StatefulModel, Threads, threads};
+use crate::backend::{Backend, EnsembleModel, LoadedModel, RunMemory, StatefulModel, SteppedModel, Threads, threads};
 use crate::control::engines::config_completion::{ConfigCompletion, LibraryCompletion, read_labels};
 use crate::control::engines::engine::{EngineName, Engines};
 use crate::control::engines::gpu_engine::{GpuEngine, HostGpus};
@@ -722,6 +722,10 @@ fn load_engine(
     read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
 ) -> Result<Box<dyn LoadedModel>, Error> {
     let load = |spec: &Arc<ModelSpec>| opened.load(backend, spec, path);
+    if let Some(engine) = spec.steps.as_ref().and_then(|steps| steps.engine.as_ref()) {
+        let model = SteppedModel::new(spec, Some(load(engine)?))?;
+        return warm_up::with_warm_up(Box::new(model), spec, &[], read);
+    }
     let Some(sequence) = &spec.sequence else { return warm_up::with_warm_up(load(spec)?, spec, &[], read) };
     let start_inputs = begun_inputs(sequence, spec.has_batch_axis());
     let inner = warm_up::with_warm_up(load(&sequence.engine)?, &sequence.engine, &start_inputs, read)?;

@@ -17,7 +17,7 @@ use crate::log;
 use crate::metrics::StoreCells;
 use crate::model::config::{ConfigDraft, ConfigSurroundings, configured_name};
 use crate::model::parse::text::Notation;
-use crate::model::platform::{PYTORCH_BACKEND, TENSORFLOW_BACKEND, backend_of_file, pickle_advice};
+use crate::model::platform::{PYTORCH_BACKEND, STEPS_FILENAME, TENSORFLOW_BACKEND, backend_of_file, pickle_advice};
 use crate::model::repository::{FoundModels, Listing, ModelDirectory, is_hidden};
 use crate::settings::{Settings, StoreUrl};
 
@@ -277,9 +277,10 @@ impl ModelSource {
         let has_library = |file: &str| model.beside.iter().chain(&model.files).any(|have| have == file);
         let has_backend_file =
             |backend: &str, file: &str| has_backend_file(backend, file) || (file.ends_with(".so") && has_library(file));
+        let has_steps = settings.uses_steps && model.files.iter().any(|file| file == STEPS_FILENAME);
         let (is_renamed, forced_libraries) = (model.is_renamed, settings.backend_config.forced.as_slice());
         let surroundings =
-            ConfigSurroundings { files, has_backend_file: &has_backend_file, forced_libraries, is_renamed };
+            ConfigSurroundings { files, has_backend_file: &has_backend_file, forced_libraries, is_renamed, has_steps };
         if let Some((notation, text)) = &model.given {
             return ConfigDraft::read(&model.name, *notation, text.as_bytes(), surroundings);
         }

@@ -21,6 +21,8 @@ use crate::platform::PYTHON_BACKEND;
 use crate::platform::PYTHON_FILENAME;
 use crate::platform::PYTORCH_BACKEND;
 use crate::platform::PYTORCH_FILENAME;
+use crate::platform::STEPS_BACKEND;
+use crate::platform::STEPS_FILENAME;
 use crate::platform::TORCH_AOTI_FILENAME;
 use crate::platform::backend_of;
 use crate::platform::pickle_advice;
@@ -121,6 +123,7 @@ fn find_backend(config: &ModelConfig, files: &[String]) -> Option<&'static str> 
     found
         .or_else(|| trees::is_there(&config.name, is_there).then_some(FIL_BACKEND))
         .or_else(|| has_module().then_some(PYTORCH_BACKEND))
+        .or_else(|| is_there(STEPS_FILENAME).then_some(STEPS_BACKEND))
 }
 
 /// Fills in missing inputs or outputs, and batching; nothing if the configuration has both. Returns whether the outputs

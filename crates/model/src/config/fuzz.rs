@@ -32,6 +32,7 @@ pub fn check_any_text(notation: Notation, text: &[u8]) {
         states: BTreeMap::new(),
         gpus: GpuSupport::default(),
         library: None,
+        has_steps: false,
         are_outputs_filled: false,
         axis: KnownAxis { has_rows_max: true, ..KnownAxis::default() },
     };

@@ -14,6 +14,7 @@ mod metrics;
 mod python;
 mod pytorch;
 mod sequence_batching;
+mod steps;
 mod tensors;
 mod trees;
 pub(crate) mod validate;
@@ -39,7 +40,7 @@ use crate::labels::Labels;
 use crate::onnx::OnnxSignature;
 use crate::parse::text::{ConfigText, Notation};
 use crate::parse::{json, supported};
-use crate::platform::ONNX_BACKEND;
+use crate::platform::{ONNX_BACKEND, PYTHON_FILENAME, STEPS_FILENAME};
 use crate::signature::ModelSignature;
 use crate::spec::{
     Accelerator, Batching, InstanceGroup, InstanceKind, ModelSpec, Optimization, QueueRules, RateRules, ResourceRules,
@@ -80,6 +81,8 @@ pub struct ConfigDraft {
     gpus: GpuSupport,
     /// The file of the shared library that runs it, if the server has no backend of its own for it.
     library: Option<String>,
+    /// True if it has a `steps.json`.
+    has_steps: bool,
     /// True if its outputs were filled in from the model's signature.
     are_outputs_filled: bool,
     axis: KnownAxis,
@@ -98,6 +101,10 @@ pub struct GpuSupport {
     pub is_for_library: bool,
 }
 
+/// Why no GPU may be used by a model with steps.
+const NO_GPU_WITH_STEPS: &str =
+    "a model with steps runs on the CPU; serve the steps as models of their own, in an ensemble with this one";
+
 /// The surroundings of a configuration that decide its meaning.
 #[derive(Clone, Copy)]
 pub struct ConfigSurroundings<'a> {
@@ -112,12 +119,14 @@ pub struct ConfigSurroundings<'a> {
     pub forced_libraries: &'a [String],
     /// True if the model is served by another name than its directory and configuration have.
     pub is_renamed: bool,
+    /// True if the first version's directory has a `steps.json` and the server uses these.
+    pub has_steps: bool,
 }
 
 impl<'a> ConfigSurroundings<'a> {
     /// A version's directory with these files, on a server without a directory of backends.
     pub const fn of_files(files: Option<&'a [String]>) -> Self {
-        Self { files, has_backend_file: NO_BACKEND_FILES, forced_libraries: &[], is_renamed: false }
+        Self { files, has_backend_file: NO_BACKEND_FILES, forced_libraries: &[], is_renamed: false, has_steps: false }
     }
 }
 
@@ -157,7 +166,7 @@ impl ConfigDraft {
         directory: &str,
         notation: Notation,
         text: &[u8],
-        ConfigSurroundings { files, has_backend_file, forced_libraries, is_renamed }: ConfigSurroundings<'_>,
+        ConfigSurroundings { files, has_backend_file, forced_libraries, is_renamed, has_steps }: ConfigSurroundings<'_>,
     ) -> Result<Self, Error> {
         name::check_model_name(directory)?;
         let text = ConfigText::decode(notation, text)?;
@@ -172,6 +181,8 @@ impl ConfigDraft {
         // Before the check of fields: a configuration for another backend has many fields that are
         // not supported, and the backend is the better error.
         let library = hosted::library(&config, has_backend_file, forced_libraries);
+        let is_python = python::is_python(&config);
+        let has_steps = library.is_none() && steps::fill(&mut config, has_steps)?;
         if library.is_none() {
             validate::backend(&config, has_backend_file)?;
             validate::runtime(&config)?;
@@ -179,6 +190,9 @@ impl ConfigDraft {
             validate::platform(&config)?;
         }
         let mut notes = supported::check_supported(directory, &text)?;
+        if has_steps && is_python {
+            notes.push(format!("{STEPS_FILENAME} is run instead of {PYTHON_FILENAME}: --steps=off runs that"));
+        }
         if library.is_none() {
             notes.extend(python::notes(&config));
             if let Some(note) = trees::gpu_note(&config) {
@@ -188,13 +202,17 @@ impl ConfigDraft {
         }
         check_filenames(&config)?;
         agents::checksums(&config)?;
-        let gpus = GpuSupport { is_for_library: library.is_some(), ..GpuSupport::default() };
+        let mut gpus = GpuSupport { is_for_library: library.is_some(), ..GpuSupport::default() };
+        if has_steps {
+            NO_GPU_WITH_STEPS.clone_into(&mut gpus.why_absent);
+        }
         let draft = Self {
             config,
             notes,
             states: BTreeMap::new(),
             gpus,
             library,
+            has_steps,
             are_outputs_filled: false,
             axis: KnownAxis { has_rows_max: text.position("max_batch_size").is_some(), ..KnownAxis::default() },
         };
@@ -394,8 +412,9 @@ impl ConfigDraft {
     pub fn may_use_gpu(&self) -> bool {
         let groups = &self.config.instance_group;
         let may = |group: &ModelInstanceGroup| matches!(group.kind(), Kind::Auto | Kind::Gpu);
-        groups.iter().any(|group| group.kind() == Kind::Gpu)
-            || (self.config.backend == ONNX_BACKEND && (groups.is_empty() || groups.iter().any(may)))
+        let is_open = groups.iter().any(|group| group.kind() == Kind::Gpu)
+            || (self.config.backend == ONNX_BACKEND && (groups.is_empty() || groups.iter().any(may)));
+        is_open && !self.has_steps
     }
 
     /// Returns true if it asks for a GPU: by a group of `KIND_GPU`, or one that names GPUs.
@@ -406,6 +425,25 @@ impl ConfigDraft {
     /// The configuration without GPUs (`--gpu=off`): groups for them are for the CPU.
     pub fn without_gpus(mut self) -> Self {
         complete::remove_gpus(&mut self.config);
+        self
+    }
+
+    /// Returns true if the model has a `steps.json`.
+    pub const fn has_steps(&self) -> bool {
+        self.has_steps
+    }
+
+    /// The draft of the model between the steps: its inputs and outputs follow from its file.
+    pub fn of_engine(&self) -> Self {
+        Self { config: steps::engine(&self.config), has_steps: false, notes: Vec::new(), ..self.clone() }
+    }
+
+    /// Takes over the batch axis of the model between the steps, if the configuration does not state one.
+    pub fn with_rows_of(mut self, engine: &ModelSpec) -> Self {
+        if !self.axis.has_rows_max {
+            self.config.max_batch_size = i32::try_from(engine.rows_max).unwrap_or(i32::MAX);
+            self.axis.is_derived = engine.is_batch_axis_derived;
+        }
         self
     }
 
@@ -609,6 +647,7 @@ fn into_spec(
         python,
         library,
         sequence: None,
+        steps: None,
         instance_groups: config.instance_group.iter().map(instance_group).collect(),
         version_policy: version_policy(config),
         default_model_filename: config.default_model_filename.clone(),

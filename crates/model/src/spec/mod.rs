@@ -6,6 +6,7 @@ pub mod hosted;
 pub mod python;
 pub mod refused;
 pub mod sequence;
+pub mod steps;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::spec::hosted::HostedLibrary;
 use crate::spec::python::PythonModel;
 use crate::spec::refused::RefusedAxes;
 use crate::spec::sequence::SequenceBatching;
+use crate::spec::steps::ModelSteps;
 use base::error::Error;
 use base::tensor::{Datatype, Shape, Tensor};
 
@@ -59,6 +61,8 @@ pub struct ModelSpec {
     pub library: Option<Arc<HostedLibrary>>,
     /// The serving of sequences; `None` without `sequence_batching`.
     pub sequence: Option<Arc<SequenceBatching>>,
+    /// Its `steps.json`; `None` without one.
+    pub steps: Option<Arc<ModelSteps>>,
     /// The instance groups; empty for an ensemble.
     pub instance_groups: Vec<InstanceGroup>,
     /// The policy that selects the served versions.

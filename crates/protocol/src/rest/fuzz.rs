@@ -85,6 +85,7 @@ fn model() -> ModelSpec {
         python: None,
         library: None,
         sequence: None,
+        steps: None,
         batching: Some(Batching::default()),
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::All,

@@ -9,7 +9,7 @@ use crate::control::engines::engine::EngineName;
 use crate::control::engines::isolation::{EngineProcesses, ISOLATION};
 use crate::control::loading::batch_axis;
 use crate::control::loading::model_loader::ModelLoader;
-use crate::control::loading::placement::{self, PlacementChoice};
+use crate::control::loading::placement::{self, InstanceSite, PlacementChoice};
 use crate::control::loading::warm_up;
 use crate::control::repository::model_source::ModelSource;
 use crate::control::repository::pinned_files::PinnedFiles;
@@ -39,14 +39,23 @@ impl ModelLoader {
     pub(super) fn try_runs(
         &self,
         (spec, model, threads): (&Arc<ModelSpec>, &dyn LoadedModel, &Threads),
-        engine: (Option<&EngineProcesses>, Option<&dyn Backend>),
+        engines: (Option<&EngineProcesses>, Option<&dyn Backend>),
         (source, pinned, path): (&ModelSource, &PinnedFiles, &Path),
     ) -> Result<PlacementChoice, Error> {
         let tried = warm_up::try_warm_up(spec, model, threads)?;
         let bound_by = placement::bound_by(spec, &self.settings);
+        if let Some((engine, between)) = model.between_steps() {
+            drop(tried);
+            // The steps would refuse the zeros of a trial.
+            let mut choice = self.try_runs((engine, between, threads), engines, (source, pinned, path))?;
+            if choice.site == InstanceSite::Inline && !model.may_run_inline() {
+                (choice.site, choice.why) = (InstanceSite::Worker, model.why_not_inline().to_owned());
+            }
+            return Ok(choice);
+        }
         let mut choice = placement::choose(spec, &tried, threads, bound_by, pinned.depends_on_values)?;
         drop(tried);
-        let no_axis = self.check_axis_apart((spec, model, threads), engine, (source, pinned, path))?;
+        let no_axis = self.check_axis_apart((spec, model, threads), engines, (source, pinned, path))?;
         choice.note_batch_axis(spec, no_axis);
         Ok(choice)
     }
