@@ -17,15 +17,22 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, ValueHint, value_parser};
 
 use crate::cli::init::{NewModel, NewModelKind};
+use crate::client::comparison::{self, StepsComparison};
+use crate::client::question::{self, ModelQuestion};
 use crate::flags::{self, Variables};
 use crate::loadgen;
 use crate::settings::{self, ConfigForm, ReadFile};
+use crate::steps;
 
 /// The request of a command line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
+    /// Send a request to a model.
+    Ask(ModelQuestion),
     /// Measure a server.
     Bench(Box<loadgen::BenchSettings>),
+    /// Compare a model.py with its steps.
+    CompareSteps(StepsComparison),
     /// Report the faults of files of flags, a line each.
     Complain(Vec<String>),
     /// Print what this machine offers a server with these settings.
@@ -128,6 +135,10 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
             _ => why,
         }),
         Some(("serve", matches)) => server(matches).map(Command::Serve),
+        Some(("ask", matches)) => {
+            let local = settings::local_address(false, environment.variables, environment.read_file);
+            ModelQuestion::read(matches, local).map(Command::Ask)
+        }
         Some(("bench", matches)) => {
             let local = |protocol| {
                 let is_grpc = protocol == loadgen::target::Protocol::Grpc;
@@ -162,6 +173,10 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
         Some(("key", matches)) => settings::NewKey::read(matches).map(Command::MakeKey),
         Some(("completions", matches)) => Ok(Command::Print(document::completions(matches))),
         Some(("man", matches)) => Ok(Command::Print(document::man(matches))),
+        Some(("steps", matches)) => match matches.subcommand() {
+            Some(("compare", matches)) => StepsComparison::read(matches).map(Command::CompareSteps),
+            _ => Ok(Command::Print(steps::reference::schema())),
+        },
         Some(("sbom", _)) => Ok(Command::Print(sbom::document())),
         Some(_) => Ok(Command::Print(VERSION.to_owned())),
     }
@@ -267,6 +282,9 @@ fn commands() -> Vec<clap::Command> {
             .override_usage("deuteron serve PATH... [FLAGS]")
             .args(settings::arguments())
             .after_help(AFTER_HELP),
+        command("ask", "Send a request to a model and print its answer")
+            .override_usage("deuteron ask MODEL --input [NAME=]VALUE... [--url=http://HOST:PORT]")
+            .args(question::arguments()),
         command("config", "Show and check configurations").subcommand_required(true).subcommands([show, check]),
         command("doctor", "Check this machine, the flags, files and models of a server, without starting one")
             .override_usage("deuteron doctor [PATH]... [FLAGS]")
@@ -289,6 +307,14 @@ fn commands() -> Vec<clap::Command> {
             .args(loadgen::flags::arguments()),
         command("completions", "Print the completion script of a shell").arg(document::shell_argument()),
         command("man", "Print a page of the manual").arg(document::page_argument()),
+        command("steps", "Compare the steps of a model with its model.py, and print the schema of a steps.json")
+            .subcommand_required(true)
+            .subcommands([
+                command("compare", "Send the same requests to a model.py and to the steps.json beside it")
+                    .override_usage("deuteron steps compare DIRECTORY [REQUEST.json]... [FLAGS]")
+                    .args(comparison::arguments()),
+                command("schema", "Print the JSON schema of a steps.json"),
+            ]),
         command("sbom", "Print the components of the program, as a CycloneDX document"),
         command("version", "Print the version"),
     ]

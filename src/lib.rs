@@ -14,10 +14,12 @@ pub use protocol;
 pub use queue;
 pub use scheduler;
 pub use settings;
+pub use steps;
 pub use trace;
 pub use wire;
 
 pub mod cli;
+pub mod client;
 pub mod control;
 pub mod loadgen;
 pub mod log;

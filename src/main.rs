@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use deuteron::cli::{self, Command, Environment};
 use deuteron::log::LogTerminal;
 use deuteron::settings::Supervision;
-use deuteron::{loadgen, server};
+use deuteron::{client, loadgen, server};
 
 /// The memory of requests goes back to the system within seconds; the C library's allocator keeps
 /// it forever (`docs/decisions/0030`).
@@ -61,7 +61,9 @@ fn main() -> ExitCode {
         read_file: &cli::read_file,
     };
     match cli::parse(std::env::args_os().skip(1), environment) {
+        Ok(Command::Ask(question)) => client::ask::run(&question),
         Ok(Command::Bench(settings)) => loadgen::run(&settings),
+        Ok(Command::CompareSteps(comparison)) => client::compare::run(&comparison),
         Ok(Command::Complain(faults)) => {
             faults.iter().for_each(|fault| print_error(fault));
             ExitCode::FAILURE

@@ -3,27 +3,13 @@
 /// The words, and the command to type.
 const MEANINGS: &[(&[&str], &str)] = &[
     (
-        &[
-            "ask",
-            "benchmark",
-            "call",
-            "client",
-            "infer",
-            "inference",
-            "load-test",
-            "loadtest",
-            "measure",
-            "perf",
-            "perf-analyzer",
-            "predict",
-            "query",
-            "request",
-        ],
-        "`deuteron bench -m NAME`",
+        &["call", "client", "curl", "generate", "infer", "inference", "predict", "query", "request", "send"],
+        "`deuteron ask MODEL --input VALUE`",
     ),
+    (&["benchmark", "load-test", "loadtest", "measure", "perf", "perf-analyzer"], "`deuteron bench -m NAME`"),
     (&["inspect", "list", "ls", "print", "show", "view"], "`deuteron config show PATH`"),
     (&["check", "lint", "test", "validate", "verify"], "`deuteron doctor PATH` or `deuteron config check FILE`"),
-    (&["add", "create", "generate", "new", "scaffold"], "`deuteron init python NAME`"),
+    (&["add", "create", "new", "scaffold"], "`deuteron init python NAME`"),
     (&["launch", "load", "run", "start", "up"], "`deuteron serve PATH`"),
     (&["alive", "live", "ping", "ready", "status"], "`deuteron health`"),
     (&["apikey", "keygen", "token"], "`deuteron key NAME`"),
@@ -50,7 +36,7 @@ mod tests {
                 assert!(program.find_subcommand(name).is_some(), "{line}");
             }
         }
-        assert_eq!(of_command("infer"), Some("`deuteron bench -m NAME`"));
+        assert_eq!(of_command("infer"), Some("`deuteron ask MODEL --input VALUE`"));
         assert_eq!(of_command("srve"), None);
     }
 }

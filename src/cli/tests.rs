@@ -57,7 +57,7 @@ fn a_mistyped_command_is_told_the_nearest() {
     check("confg", ", did you mean 'config'?");
     check("completion", ", did you mean 'completions'?");
     check("hlep", ", did you mean 'help'?");
-    check("infer", ", did you mean `deuteron bench -m NAME`?");
+    check("infer", ", did you mean `deuteron ask MODEL --input VALUE`?");
     check("ls", ", did you mean `deuteron config show PATH`?");
     check("check", ", did you mean `deuteron doctor PATH` or `deuteron config check FILE`?");
     check("models", ";");
@@ -135,6 +135,7 @@ fn every_command_has_a_help_and_a_version() {
     for command in [
         "",
         "serve",
+        "ask",
         "config",
         "config show",
         "config check",
@@ -143,6 +144,9 @@ fn every_command_has_a_help_and_a_version() {
         "bench",
         "completions",
         "man",
+        "steps",
+        "steps compare",
+        "steps schema",
         "version",
     ] {
         let help = printed(&format!("{command} --help"));

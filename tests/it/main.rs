@@ -17,6 +17,7 @@
 mod support;
 
 mod admin_socket;
+mod ask;
 mod batch_axis;
 mod capacity;
 mod catalogue;
@@ -103,6 +104,7 @@ mod software_gpu;
 mod spread;
 mod stale_answers;
 mod statistics;
+mod steps;
 mod stop_signals;
 mod streams;
 mod supervision;

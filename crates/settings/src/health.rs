@@ -43,33 +43,36 @@ impl HealthQuestion {
         let own = if is_live { "/v2/health/live" } else { "/v2/health/ready" };
         let (authority, path) = match matches.get_one::<String>("url") {
             None => (local(variables, read_file).unwrap_or_else(|| format!("{LOOPBACK}:{HTTP_PORT}")), ""),
-            Some(url) => {
-                let rest = match url.split_once("://") {
-                    None => url.as_str(),
-                    Some(("http", rest)) => rest,
-                    Some((scheme, _)) => {
-                        return Err(format!("--url={url}: expected http://HOST:PORT, '{scheme}' is not supported"));
-                    }
-                };
-                let end = rest.find('/').unwrap_or(rest.len());
-                let (authority, path) = rest.split_at(end);
-                (authority.to_owned(), path)
-            }
+            Some(url) => split_url(url)?,
         };
-        let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        if authority.is_empty()
-            || !authority.bytes().all(|byte| byte.is_ascii_graphic())
-            || !path.bytes().all(|byte| byte.is_ascii_graphic())
-        {
-            return Err(format!(
-                "--url={}: expected http://HOST:PORT",
-                matches.get_one::<String>("url").map_or("", String::as_str)
-            ));
-        }
-        let authority = if has_port { authority } else { format!("{authority}:80") };
         let path = if path.is_empty() || path == "/" { own } else { path };
         Ok(Self { authority, path: path.to_owned(), is_live })
     }
+}
+
+/// Returns the host and the port of a URL, for a command that asks a server.
+///
+/// # Errors
+/// A line for a person.
+pub fn authority_of(url: &str) -> Result<String, String> {
+    split_url(url).map(|(authority, _)| authority)
+}
+
+/// The host with its port, and the path of a URL.
+fn split_url(url: &str) -> Result<(String, &str), String> {
+    let rest = match url.split_once("://") {
+        None => url,
+        Some(("http", rest)) => rest,
+        Some((scheme, _)) => {
+            return Err(format!("--url={url}: expected http://HOST:PORT, '{scheme}' is not supported"));
+        }
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    if authority.is_empty() || !rest.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(format!("--url={url}: expected http://HOST:PORT"));
+    }
+    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    Ok((if has_port { authority.to_owned() } else { format!("{authority}:80") }, path))
 }
 
 /// Returns the address of a server that was started in the same surroundings, as the first process

@@ -1,0 +1,127 @@
+//! `deuteron ask`: sends one request to a model of a server and prints the answer. A file for the only input goes as it is, which
+//! suits images and raw tensors; everything else goes as JSON to `/generate`.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use crate::client::http_client::{HttpAnswer, HttpClient};
+use crate::client::question::{GivenInput, ModelQuestion};
+use crate::wire::json::{Document, writer};
+
+/// Bytes of a file that are sent: beyond the largest body of most servers.
+const ASK_FILE_SIZE_MAX: u64 = 1 << 30;
+
+/// Asks, and prints the answer on standard output. Returns the exit code for `main`: 1 unless the model answered.
+pub fn run(question: &ModelQuestion) -> ExitCode {
+    let HttpAnswer { status, body } = match ask(question) {
+        Ok(answer) => answer,
+        Err(why) => {
+            let _ = writeln!(io::stderr(), "{why}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let is_good = status == 200;
+    let text = String::from_utf8_lossy(&body);
+    let line = if is_good { text.into_owned() } else { format!("{} answers {status}: {text}", question.model) };
+    // The caller may have closed the output, which changes nothing.
+    let _ = if is_good {
+        writeln!(io::stdout(), "{}", line.trim_end())
+    } else {
+        writeln!(io::stderr(), "{}", line.trim_end())
+    };
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Returns the answer; the error is a line for a person.
+fn ask(question: &ModelQuestion) -> Result<HttpAnswer, String> {
+    let model = &question.model;
+    let cannot = |error: io::Error| format!("{} cannot be asked: {error}", question.authority);
+    let mut client = HttpClient::connect(&question.authority).map_err(cannot)?;
+    let post = |client: &mut HttpClient, path: &str, kind: &str, body: &[u8]| {
+        client.post(path, kind, &question.headers, body).map_err(cannot)
+    };
+    if let [GivenInput { name: None, value }] = question.inputs.as_slice() {
+        if let Some(file) = read_file(value)? {
+            return post(&mut client, &format!("/v2/models/{model}/infer"), "application/octet-stream", &file);
+        }
+        let described = client.get(&format!("/v2/models/{model}"), &question.headers).map_err(cannot)?;
+        if described.status != 200 {
+            return Ok(described);
+        }
+        let name = only_input(model, &described.body)?;
+        let body = generate_body(&[(name.as_str(), value.as_str())]);
+        return post(&mut client, &format!("/v2/models/{model}/generate"), "application/json", &body);
+    }
+    let mut values = Vec::new();
+    for input in &question.inputs {
+        let name = input.name.as_deref().unwrap_or_default();
+        let value = match read_file(&input.value)? {
+            None => input.value.clone(),
+            Some(file) => String::from_utf8(file).map_err(|_| {
+                format!("'{}' is not text: only a model's only input takes any bytes, without its name", input.value)
+            })?,
+        };
+        values.push((name, value));
+    }
+    let values: Vec<_> = values.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    post(&mut client, &format!("/v2/models/{model}/generate"), "application/json", &generate_body(&values))
+}
+
+/// Returns the name of a model's only input, from its metadata.
+fn only_input(model: &str, metadata: &[u8]) -> Result<String, String> {
+    let document = Document::parse(metadata, &[]).map_err(|_| format!("the metadata of {model} is no JSON"))?;
+    let inputs = document.root().get("inputs");
+    let inputs = inputs.iter().flat_map(|inputs| inputs.elements());
+    let names: Vec<_> = inputs.filter_map(|input| input.get("name")?.as_str()).collect();
+    match names.as_slice() {
+        [name] => Ok((*name).to_owned()),
+        names => {
+            let names = names.join(", ");
+            Err(format!("the inputs of {model} are {names}: give their names, as in --input NAME=VALUE"))
+        }
+    }
+}
+
+/// The contents of a file; `None` if there is no file of that name: the value is a text then.
+fn read_file(path: &str) -> Result<Option<Vec<u8>>, String> {
+    let Ok(known) = std::fs::metadata(path) else { return Ok(None) };
+    if !known.is_file() {
+        return Ok(None);
+    }
+    if known.len() > ASK_FILE_SIZE_MAX {
+        return Err(format!("'{path}' has {} bytes, more than the {ASK_FILE_SIZE_MAX} that are sent", known.len()));
+    }
+    std::fs::read(path).map(Some).map_err(|error| format!("cannot read '{path}': {error}"))
+}
+
+/// The body of a request to `/generate`: a value is JSON if it reads as such, otherwise a text.
+fn generate_body(values: &[(&str, &str)]) -> Vec<u8> {
+    let mut body = vec![b'{'];
+    for (index, (name, value)) in values.iter().enumerate() {
+        writer::comma(index, &mut body);
+        writer::string(name, &mut body);
+        body.push(b':');
+        let is_json = Document::parse(value.as_bytes(), &[]).is_ok_and(|document| document.validate().is_ok());
+        if is_json { body.extend_from_slice(value.as_bytes()) } else { writer::string(value, &mut body) }
+    }
+    body.push(b'}');
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_json_if_it_reads_as_such_and_otherwise_a_text() {
+        let check = |value: &str, want: &str| {
+            assert_eq!(String::from_utf8(generate_body(&[("x", value)])).unwrap(), format!("{{\"x\":{want}}}"));
+        };
+        check("[1, 2.5]", "[1, 2.5]");
+        check("3", "3");
+        check("\"3\"", "\"3\"");
+        check("a \"text\"", "\"a \\\"text\\\"\"");
+        check("[1, 2", "\"[1, 2\"");
+        check("", "\"\"");
+    }
+}

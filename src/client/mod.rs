@@ -1,0 +1,10 @@
+//! Commands that ask a server: `deuteron ask` sends one request, `deuteron steps compare` the same requests to a model.py and to its
+//! steps. Each has its arguments, read without side effects, and the function that `main` calls.
+
+pub mod ask;
+pub mod compare;
+pub mod comparison;
+pub mod difference;
+mod http_client;
+pub mod question;
+mod sample;

@@ -1,0 +1,301 @@
+//! Models with a `steps.json`: lists of steps that are a model, that stand for a model.py, and that stand around a model of ONNX.
+//! Each case is a folder of files and the requests that it answers.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::folder::Folder;
+use crate::support::http;
+use crate::support::onnx::{FLOAT, Onnx};
+use crate::support::python::Environment;
+use crate::support::server::Server;
+
+/// A model that is not started: its `model.py` fails at once.
+const BROKEN_PYTHON: &str = "raise SystemExit('model.py must not run')\n";
+/// A configuration of a list that turns scores into labels.
+const HEAD_CONFIG: &str = "max_batch_size: 8\n\
+    input { name: \"scores\" data_type: TYPE_FP32 dims: 3 }\n\
+    output { name: \"label\" data_type: TYPE_STRING dims: 1 reshape { shape: [] } }\n\
+    output { name: \"best\" data_type: TYPE_FP32 dims: 2 }\n";
+/// The list.
+const HEAD: &str = r#"{"steps": [
+    {"step": "head", "input": "scores", "outputs": {"label": "label", "scores": "best"},
+     "activation": "softmax", "top_k": 2, "labels": ["cat", "dog", "eel"]}
+]}"#;
+
+fn write(repository: &Path, model: &str, files: &[(&str, &str)]) {
+    for (name, text) in files {
+        let path = repository.join(model).join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}
+
+/// A model `y = x + x` of FP32 `[-1, 3]`.
+fn doubling() -> Vec<u8> {
+    let graph = Onnx::default().node("Add", &["x", "x"], &["y"], &[]);
+    graph.input("x", FLOAT, &[-1, 3]).output("y", FLOAT, &[-1, 3]).into_bytes()
+}
+
+fn infer(server: &Server, model: &str, inputs: &Value) -> (u16, Value) {
+    let body = json!({ "inputs": inputs }).to_string();
+    let answer = http::post(server.http(), &format!("/v2/models/{model}/infer"), body.as_bytes()).unwrap();
+    (answer.status, serde_json::from_slice(&answer.body).unwrap())
+}
+
+/// The values of an output.
+fn output<'a>(answer: &'a Value, name: &str) -> &'a Value {
+    let outputs = answer["outputs"].as_array().unwrap_or_else(|| panic!("no outputs: {answer}"));
+    &outputs.iter().find(|output| output["name"] == name).unwrap()["data"]
+}
+
+fn scores(rows: &[[f32; 3]]) -> Value {
+    json!([{ "name": "scores", "shape": [rows.len(), 3], "datatype": "FP32", "data": rows }])
+}
+
+#[test]
+fn a_list_of_steps_is_a_model_by_itself_instead_of_a_model_py_and_around_an_onnx_file() {
+    let folder = Folder::new("steps");
+    let repository = folder.path();
+    write(
+        repository,
+        "list",
+        &[("config.pbtxt", &format!("backend: \"steps\"\n{HEAD_CONFIG}")), ("1/steps.json", HEAD)],
+    );
+    write(repository, "found", &[("config.pbtxt", HEAD_CONFIG), ("1/steps.json", HEAD)]);
+    let python = format!("backend: \"python\"\n{HEAD_CONFIG}");
+    write(repository, "twin", &[("config.pbtxt", &python), ("1/steps.json", HEAD), ("1/model.py", BROKEN_PYTHON)]);
+    let around = HEAD.replace("\"input\": \"scores\"", "\"input\": \"y\"").replace(
+        "{\"steps\": [",
+        "{\"steps\": [{\"step\": \"cast\", \"input\": \"scores\", \"output\": \"x\", \"datatype\": \"FP32\"}, {\"step\": \"model\"},",
+    );
+    let config = format!(
+        "{HEAD_CONFIG}dynamic_batching {{ max_queue_delay_microseconds: 20000 }}\ninstance_group {{ count: 1 }}\n"
+    );
+    write(repository, "around", &[("config.pbtxt", &config), ("1/steps.json", &around)]);
+    fs::write(repository.join("around/1/model.onnx"), doubling()).unwrap();
+    let server = Server::deuteron(repository, &["--onnx-engine=embedded"]);
+    for model in ["list", "found", "twin", "around"] {
+        let (status, answer) = infer(&server, model, &scores(&[[0.0, 2.0, 1.0], [9.0, 0.0, 0.0]]));
+        assert_eq!(status, 200, "{model}: {answer}");
+        assert_eq!(output(&answer, "label"), &json!(["dog", "cat"]), "{model}");
+        let best: Vec<f64> = serde_json::from_value(output(&answer, "best").clone()).unwrap();
+        let factor = if model == "around" { 2.0_f64 } else { 1.0 };
+        let sum = 1.0 + (-factor).exp() + (-2.0 * factor).exp();
+        assert!((best[0] - 1.0 / sum).abs() < 1e-6 && best.len() == 4, "{model}: {best:?}");
+        let metadata = http::get(server.http(), &format!("/v2/models/{model}")).unwrap();
+        let metadata: Value = serde_json::from_slice(&metadata.body).unwrap();
+        assert_eq!(metadata["inputs"][0]["name"], "scores", "{model}");
+        let statistics = http::get(server.http(), &format!("/v2/models/{model}/stats")).unwrap();
+        let statistics: Value = serde_json::from_slice(&statistics.body).unwrap();
+        assert_eq!(statistics["model_stats"][0]["inference_count"], 2, "{model}");
+    }
+    assert!(server.log().contains("steps.json is run instead of model.py"), "{}", server.log());
+}
+
+#[test]
+fn requests_of_clients_share_batches_of_the_model_between_steps() {
+    let folder = Folder::new("steps-batches");
+    let list =
+        r#"{"steps": [{"step": "model"}, {"step": "cast", "input": "y", "output": "whole", "datatype": "INT64"}]}"#;
+    let config = "max_batch_size: 8\n\
+        input { name: \"x\" data_type: TYPE_FP32 dims: 3 }\n\
+        output { name: \"whole\" data_type: TYPE_INT64 dims: 3 }\n\
+        dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 60000000 }\n\
+        instance_group { count: 1 }\n\
+        parameters { key: \"placement\" value { string_value: \"worker\" } }\n";
+    write(folder.path(), "m", &[("config.pbtxt", config), ("1/steps.json", list)]);
+    fs::write(folder.path().join("m/1/model.onnx"), doubling()).unwrap();
+    let server = Server::deuteron(folder.path(), &["--onnx-engine=embedded"]);
+    // Four clients fill the preferred batch: without sharing one, each would wait for a minute.
+    std::thread::scope(|scope| {
+        for client in 0..4 {
+            let server = &server;
+            scope.spawn(move || {
+                let values = [client as f32, 1.25, -1.25];
+                let inputs = json!([{ "name": "x", "shape": [1, 3], "datatype": "FP32", "data": values }]);
+                let (status, answer) = infer(server, "m", &inputs);
+                assert_eq!(status, 200, "{answer}");
+                assert_eq!(output(&answer, "whole"), &json!([2 * client, 2, -2]));
+            });
+        }
+    });
+    let statistics = http::get(server.http(), "/v2/models/m/stats").unwrap();
+    let statistics: Value = serde_json::from_slice(&statistics.body).unwrap();
+    let model = &statistics["model_stats"][0];
+    assert_eq!((&model["inference_count"], &model["execution_count"]), (&json!(4), &json!(1)));
+}
+
+#[test]
+fn steps_are_turned_off_by_a_flag_or_a_parameter() {
+    let folder = Folder::new("steps-off");
+    let off = "parameters { key: \"steps\" value { string_value: \"off\" } }\n";
+    let python = format!("backend: \"python\"\n{HEAD_CONFIG}");
+    let files = [("1/steps.json", HEAD), ("1/model.py", BROKEN_PYTHON)];
+    write(folder.path(), "off", &[("config.pbtxt", &format!("{python}{off}"))]);
+    write(folder.path(), "on", &[("config.pbtxt", &python)]);
+    ["off", "on"].iter().for_each(|model| write(folder.path(), model, &files));
+    for (flags, want) in [(&[][..], ["off failed", "on ready"]), (&["--steps=off"], ["off failed", "on failed"])] {
+        let flags: Vec<&str> =
+            ["--exit-on-error=false", "--strict-readiness=false"].iter().chain(flags).copied().collect();
+        let server = Server::deuteron(folder.path(), &flags);
+        let is_ready =
+            |model: &str| http::get(server.http(), &format!("/v2/models/{model}/ready")).unwrap().status == 200;
+        let got = ["off", "on"].map(|model| format!("{model} {}", if is_ready(model) { "ready" } else { "failed" }));
+        assert_eq!(got, want, "{flags:?}");
+    }
+}
+
+/// Lists and configurations that are refused, each with the reason that the repository's index shows.
+#[test]
+fn a_faulty_list_is_refused_with_its_line() {
+    let list = |text: &str| vec![("1/steps.json".to_owned(), text.to_owned())];
+    let config = |rest: &str| ("config.pbtxt".to_owned(), format!("backend: \"steps\"\n{HEAD_CONFIG}{rest}"));
+    let with = |text: &str| [vec![config("")], list(text)].concat();
+    let python = ("config.pbtxt".to_owned(), format!("backend: \"python\"\n{HEAD_CONFIG}"));
+    let parameter = "parameters { key: \"steps\" value { string_value: \"no\" } }";
+    let sequences = "sequence_batching { }";
+    let cases: Vec<(&str, Vec<(String, String)>, &str)> = vec![
+        ("missing", vec![config("")], "cannot read 'missing/1/steps.json': No such file or directory"),
+        ("text", with("{"), "text/1/steps.json: line 1: "),
+        (
+            "kind",
+            with("{\"steps\": [\n{\"step\": \"heads\"}]}"),
+            "kind/1/steps.json: step 1: line 2: \"step\": unknown kind \"heads\"",
+        ),
+        (
+            "file",
+            with(&HEAD.replace("\"labels\": [\"cat\", \"dog\", \"eel\"]", "\"labels_file\": \"x.txt\"")),
+            "file/1/steps.json: step 1: line 3: \"labels_file\": cannot read 'x.txt': ",
+        ),
+        (
+            "input",
+            with(&HEAD.replace("\"input\": \"scores\"", "\"input\": \"logits\"")),
+            "input/1/steps.json: a step reads 'logits', which is no input of the configuration ('scores') and which no step before it writes",
+        ),
+        (
+            "output",
+            with(&HEAD.replace("\"scores\": \"best\"", "\"scores\": \"worst\"")),
+            "output/1/steps.json: no step writes 'best', which is an output of the configuration",
+        ),
+        (
+            "model",
+            with("{\"steps\": [{\"step\": \"model\"}]}"),
+            "model/1/steps.json: the step \"model\" needs a model of ONNX",
+        ),
+        (
+            "twin",
+            [vec![python, ("1/model.py".to_owned(), String::new())], list("{\"steps\": [{\"step\": \"model\"}]}")]
+                .concat(),
+            "twin/1/steps.json: the step \"model\" needs a model of ONNX",
+        ),
+        (
+            "parameter",
+            [vec![config(parameter)], list(HEAD)].concat(),
+            "model 'parameter': the parameter 'steps' must be 'on' or 'off', but is 'no'",
+        ),
+        (
+            "sequences",
+            [vec![config(sequences)], list(HEAD)].concat(),
+            "model 'sequences' has steps.json and 'sequence_batching', which do not go together",
+        ),
+    ];
+    let folder = Folder::new("steps-refused");
+    for (model, files, _) in &cases {
+        let files: Vec<_> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        write(folder.path(), model, &files);
+        fs::create_dir_all(folder.path().join(model).join("1")).unwrap();
+    }
+    let server = Server::deuteron(folder.path(), &["--exit-on-error=false", "--strict-readiness=false"]);
+    let index = http::post(server.http(), "/v2/repository/index", b"{}").unwrap();
+    let index: Vec<Value> = serde_json::from_slice(&index.body).unwrap();
+    for (model, _, want) in &cases {
+        let entry =
+            index.iter().find(|entry| entry["name"] == *model).unwrap_or_else(|| panic!("{model} is not listed"));
+        let reason = entry["reason"].as_str().unwrap();
+        assert!(reason.contains(want), "{model}: {reason}\nexpected: {want}");
+    }
+}
+
+#[test]
+fn a_request_that_a_step_refuses_is_the_clients_mistake_and_an_answer_of_another_shape_the_models() {
+    let folder = Folder::new("steps-mistakes");
+    let list =
+        r#"{"steps": [{"step": "head", "input": "scores", "outputs": {"scores": "best"}, "activation": "softmax"}]}"#;
+    let open = "backend: \"steps\" input { name: \"scores\" data_type: TYPE_STRING dims: [-1] } \
+                output { name: \"best\" data_type: TYPE_FP32 dims: [-1] }";
+    write(folder.path(), "texts", &[("config.pbtxt", open), ("1/steps.json", list)]);
+    let fixed = "backend: \"steps\" input { name: \"scores\" data_type: TYPE_FP32 dims: [-1] } \
+                 output { name: \"best\" data_type: TYPE_FP32 dims: [2] }";
+    write(folder.path(), "fixed", &[("config.pbtxt", fixed), ("1/steps.json", list)]);
+    let server = Server::deuteron(folder.path(), &[]);
+    let (status, answer) =
+        infer(&server, "texts", &json!([{ "name": "scores", "shape": [1], "datatype": "BYTES", "data": ["x"] }]));
+    assert_eq!(
+        (status, answer["error"].as_str().unwrap()),
+        (400, "step 1 (head): 'scores' must hold numbers, but it is BYTES")
+    );
+    let three =
+        |count: usize| json!([{ "name": "scores", "shape": [count], "datatype": "FP32", "data": vec![0.5; count] }]);
+    assert_eq!(infer(&server, "fixed", &three(2)).0, 200);
+    let (status, answer) = infer(&server, "fixed", &three(3));
+    let want = "output 'best' of model 'fixed' must be FP32 with shape [2], but the steps made FP32 with shape [3]";
+    assert_eq!((status, answer["error"].as_str().unwrap()), (500, want));
+}
+
+/// The list's twin in Python, as people write it.
+const HEAD_PYTHON: &str = r#"
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+LABELS = ["cat", "dog", "eel"]
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            scores = pb_utils.get_input_tensor_by_name(request, "scores").as_numpy()
+            e = np.exp(scores - scores.max(axis=1, keepdims=True))
+            e = e / e.sum(axis=1, keepdims=True)
+            best = np.argsort(-e, axis=1, kind="stable")[:, :2]
+            label = np.array([LABELS[row[0]] for row in best], dtype=object).reshape(-1, 1)
+            values = np.take_along_axis(e, best, axis=1).astype(np.float32)
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("label", label), pb_utils.Tensor("best", values)]))
+        return answers
+"#;
+
+#[test]
+fn steps_are_compared_with_the_model_py_beside_them() {
+    let Some(python) = Environment::shared() else { return };
+    let folder = Folder::new("steps-compare");
+    let config = format!("backend: \"python\"\n{HEAD_CONFIG}");
+    let files = [("config.pbtxt", config.as_str()), ("1/model.py", HEAD_PYTHON), ("1/steps.json", HEAD)];
+    write(folder.path(), "equal", &files);
+    let wrong = HEAD.replace("\"dog\"", "\"fox\"");
+    write(folder.path(), "wrong", &[files[0], files[1], ("1/steps.json", &wrong)]);
+    write(folder.path(), "alone", &[files[0], files[2]]);
+    let compared = |arguments: &[&str]| {
+        let (model, rest) = arguments.split_first().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_deuteron"));
+        command.args(["steps", "compare"]).arg(folder.path().join(model)).args(rest);
+        command.env("DEUTERON_BACKEND_CONFIG", format!("python,interpreter={}", python.python().display()));
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code(), text)
+    };
+    let (code, text) = compared(&["equal", "--count=40"]);
+    assert!(code == Some(0) && text.starts_with("40 requests: 40 equal, 0 different, 0 refused by both"), "{text}");
+    assert!(text.contains("median time: model.py ") && !text.contains("first difference"), "{text}");
+    let body = r#"{"inputs":[{"name":"scores","shape":[1,3],"datatype":"FP32","data":[0,1,0]}]}"#;
+    let request = folder.path().join("request.json");
+    fs::write(&request, body).unwrap();
+    let (code, text) = compared(&["wrong", request.to_str().unwrap()]);
+    let want = format!("first difference: {}, label[0]: model.py dog, steps fox\n", request.display());
+    assert!(code == Some(1) && text.contains(&want), "{text}");
+    let (code, text) = compared(&["alone"]);
+    assert!(code == Some(1) && text.contains("model.py: No such file"), "{text}");
+}
