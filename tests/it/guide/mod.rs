@@ -63,6 +63,7 @@ pages! {
     servers_are_placed_by_ray: "ray.md",
     several_servers_stand_behind_a_balancer: "balancers.md",
     the_first_page_is_true: "index.md",
+    texts_and_images_need_no_python: "without-python.md",
     trees_are_trained_and_served: "tree-models.md",
 }
 
