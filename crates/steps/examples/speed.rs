@@ -31,6 +31,34 @@ fn main() {
     let states = of_floats(&[1, 32, 384], (0..32 * 384).map(|_| random.unit() - 0.5).collect());
     let mask = of_numbers(Datatype::Int64, &[1, 32], vec![1_i64; 32]);
     measure("mean of 32 x 384, normalised", pool, &[("x", states), ("m", mask)], &["a"]);
+
+    let detect = r#"{"steps": [{"step": "detect", "layout": "yolov8", "input": "x",
+        "outputs": {"boxes": "a", "scores": "b", "classes": "c"}}]}"#;
+    measure("YOLOv8 [84, 8400], 300 candidates", detect, &[("x", yolov8(&mut random, 300))], &["a", "b", "c"]);
+    measure("YOLOv8 [84, 8400], 30 candidates", detect, &[("x", yolov8(&mut random, 30))], &["a", "b", "c"]);
+    let opencv = r#"{"steps": [{"step": "detect", "layout": "yolov8", "nms": "agnostic", "iou": "opencv", "input": "x",
+        "outputs": {"boxes": "a", "scores": "b", "classes": "c"}}]}"#;
+    measure("the same, 300, as cv2.dnn.NMSBoxes", opencv, &[("x", yolov8(&mut random, 300))], &["a", "b", "c"]);
+}
+
+/// Low scores, but for `count` boxes around 20 objects.
+fn yolov8(random: &mut Random, count: usize) -> Tensor {
+    let mut rows: Vec<Vec<f32>> = (0..84).map(|_| (0..8400).map(|_| random.unit() * 0.2).collect()).collect();
+    for index in 0..count {
+        let (object, at) = (index % 20, index * 8400 / count);
+        let centre = object as f32 * 30.0;
+        let numbers = [
+            centre + random.unit() * 8.0,
+            centre + random.unit() * 8.0,
+            60.0 + random.unit(),
+            60.0,
+            0.3 + random.unit() / 2.0,
+        ];
+        for (row, number) in [0, 1, 2, 3, 4 + object].into_iter().zip(numbers) {
+            *rows.get_mut(row).and_then(|row| row.get_mut(at)).unwrap() = number;
+        }
+    }
+    of_floats(&[1, 84, 8400], rows.concat())
 }
 
 fn measure(name: &str, text: &str, inputs: &[(&str, Tensor)], outputs: &[&str]) {

@@ -8,6 +8,7 @@
 mod axes;
 pub mod cast;
 pub mod concat;
+pub mod detect;
 pub mod fields;
 pub mod head;
 pub mod kind;
@@ -31,5 +32,14 @@ pub use self::kind::{Port, Step, StepKind};
 pub use self::list::{ReadFile, StepList};
 
 /// All kinds of steps, in the order of the reference.
-pub const KINDS: &[&StepKind] =
-    &[&cast::KIND, &concat::KIND, &head::KIND, &pool::KIND, &scale::KIND, &select::KIND, &shape::KIND, &stack::KIND];
+pub const KINDS: &[&StepKind] = &[
+    &cast::KIND,
+    &concat::KIND,
+    &detect::KIND,
+    &head::KIND,
+    &pool::KIND,
+    &scale::KIND,
+    &select::KIND,
+    &shape::KIND,
+    &stack::KIND,
+];

@@ -20,3 +20,12 @@ pub const RANK_MAX: usize = 16;
 
 /// Bytes of a tensor that a step makes of a smaller one: sixteen times the largest body of a request.
 pub const TENSOR_SIZE_MAX: usize = 16 * base::limits::BODY_SIZE_MAX;
+
+/// Images in one tensor of a detector. A tensor of no boxes has no bytes, but a result for each image.
+pub const IMAGES_MAX: usize = 4096;
+
+/// Classes of a detector, and numbers of a box: Objects365 has 365 classes, Open Images 601, LVIS 1,203.
+pub const CLASSES_MAX: usize = 16_384;
+
+/// Boxes of one image that a suppression looks at: Ultralytics' own bound. Each is compared with those that are kept.
+pub const DETECT_CANDIDATES_MAX: usize = 30_000;

@@ -11,6 +11,7 @@
 )]
 
 mod cases;
+mod detect;
 mod numbers;
 
 #[allow(dead_code, reason = "shared with the other test programs")]

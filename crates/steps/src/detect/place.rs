@@ -1,0 +1,256 @@
+//! Boxes from the coordinates of a model's input to those of the image.
+
+use base::error::Error;
+use base::tensor::Tensor;
+
+use crate::tensors::{floats, integers, trailing};
+
+/// The numbers of a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BoxFormat {
+    /// Centre, width, height.
+    CentreSize,
+    /// Left, top, right, bottom.
+    Corners,
+    /// Left, top, width, height.
+    CornerSize,
+    /// Top, left, bottom, right.
+    RowsFirst,
+}
+
+impl BoxFormat {
+    /// The format of this name in a `steps.json`.
+    pub fn of(name: &str) -> Self {
+        match name {
+            "cxcywh" => Self::CentreSize,
+            "xywh" => Self::CornerSize,
+            "yxyx" => Self::RowsFirst,
+            _ => Self::Corners,
+        }
+    }
+
+    /// Converts a box to [`BoxFormat::Corners`] or [`BoxFormat::CornerSize`], in FP32 as public code does.
+    pub fn to_corner(self, target: Self, [a, b, c, d]: [f32; 4]) -> [f32; 4] {
+        match (self, target) {
+            (Self::CentreSize, Self::CornerSize) => [a - c / 2.0, b - d / 2.0, c, d],
+            (Self::CentreSize, _) => [a - c / 2.0, b - d / 2.0, a + c / 2.0, b + d / 2.0],
+            (Self::CornerSize, Self::Corners) => [a, b, a + c, b + d],
+            (Self::Corners, Self::CornerSize) => [a, b, c - a, d - b],
+            (Self::RowsFirst, Self::CornerSize) => [b, a, d - b, c - a],
+            (Self::RowsFirst, _) => [b, a, d, c],
+            (Self::CornerSize | Self::Corners, _) => [a, b, c, d],
+        }
+    }
+
+    /// Converts a box of [`BoxFormat::Corners`] or [`BoxFormat::CornerSize`] to this format.
+    pub fn of_corner(self, source: Self, [a, b, c, d]: [f32; 4]) -> [f32; 4] {
+        let [x1, y1, x2, y2] = if source == Self::CornerSize { [a, b, a + c, b + d] } else { [a, b, c, d] };
+        let [width, height] = if source == Self::CornerSize { [c, d] } else { [c - a, d - b] };
+        match self {
+            Self::CentreSize => [(x1 + x2) / 2.0, (y1 + y2) / 2.0, width, height],
+            Self::CornerSize => [x1, y1, width, height],
+            Self::Corners => [x1, y1, x2, y2],
+            Self::RowsFirst => [y1, x1, y2, x2],
+        }
+    }
+}
+
+/// The way from the image to the model's input that boxes go back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    /// Scaled by one ratio, with a border.
+    Letterbox(Border),
+    /// Boxes are those of the image.
+    None,
+    /// Each side scaled by its own ratio: `x * (image / input)`.
+    Stretch,
+    /// The same in two operations: `x / input * image`.
+    StretchDivided,
+    /// Coordinates from 0 to 1.
+    Unit,
+}
+
+/// The border of a letterboxed image, where it is computed from the sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Border {
+    /// Half of what is left.
+    Exact,
+    /// To the right and below: the image begins at 0.
+    None,
+    /// Half of what is left, less 0.1, rounded to the nearest integer.
+    Rounded,
+}
+
+/// Rounding of coordinates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// As Python's `round`: halves to the even one.
+    Nearest,
+    /// Not at all.
+    None,
+    /// As Python's `int`: towards zero.
+    Truncate,
+}
+
+/// The mapping of a step, with its parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Placing {
+    /// The way.
+    pub mapping: Mapping,
+    /// Height and width of the model's input.
+    pub input_size: [f64; 2],
+    /// Keeps coordinates within the image.
+    pub clips: bool,
+    /// Rounds coordinates.
+    pub rounding: Rounding,
+}
+
+/// The mapping of the boxes of one image: coordinates become `(x - shift) / divisor * factor`.
+#[derive(Clone, Copy, Debug)]
+pub struct Placement {
+    shift: [f32; 2],
+    divisor: [f32; 2],
+    factor: [f32; 2],
+    /// Width and height of the image, if boxes are clipped.
+    bounds: Option<[f32; 2]>,
+    rounding: Rounding,
+}
+
+/// The tensors that describe images, a row each.
+pub struct Images<'a> {
+    /// `ratio`.
+    pub ratio: Option<&'a Tensor>,
+    /// `pad`.
+    pub pad: Option<&'a Tensor>,
+    /// `original_size`.
+    pub size: Option<&'a Tensor>,
+}
+
+impl Placing {
+    /// Returns the mapping of each image.
+    ///
+    /// # Errors
+    /// If a tensor has another count of rows, or a size or ratio is not above 0: the text names the port.
+    pub fn placements(&self, images: &Images<'_>, rows: usize) -> Result<Vec<Placement>, Error> {
+        let sizes = images.size.map(|tensor| sizes_of(tensor, rows)).transpose()?;
+        let given = match (images.ratio, images.pad) {
+            (Some(ratio), Some(pad)) => Some((pairs("ratio", ratio, rows, true)?, pairs("pad", pad, rows, false)?)),
+            _ => None,
+        };
+        let mut placements = vec![self.unchanged(); rows];
+        for (row, placement) in placements.iter_mut().enumerate() {
+            let size = sizes.as_ref().and_then(|sizes| sizes.get(row)).copied();
+            let given = given.as_ref().and_then(|(ratios, pads)| Some((*ratios.get(row)?, *pads.get(row)?)));
+            self.place(placement, size, given);
+        }
+        Ok(placements)
+    }
+
+    fn unchanged(&self) -> Placement {
+        Placement { shift: [0.0; 2], divisor: [1.0; 2], factor: [1.0; 2], bounds: None, rounding: self.rounding }
+    }
+
+    /// `size` is height and width; `given` are ratio and border, each for x and y.
+    #[expect(clippy::cast_possible_truncation, reason = "numpy applies a Python float to an FP32 array in FP32")]
+    fn place(&self, placement: &mut Placement, size: Option<[f64; 2]>, given: Option<([f32; 2], [f32; 2])>) {
+        let [input_height, input_width] = self.input_size;
+        if let Some([height, width]) = size {
+            placement.bounds = self.clips.then_some([width as f32, height as f32]);
+            match self.mapping {
+                Mapping::Letterbox(border) => {
+                    let gain = (input_height / height).min(input_width / width);
+                    let half = |input: f64, image: f64| match border {
+                        Border::Exact => (input - image * gain) / 2.0,
+                        Border::None => 0.0,
+                        // Python's `round` gives an integer, which has no -0.
+                        Border::Rounded => ((input - image * gain) / 2.0 - 0.1).round_ties_even() + 0.0,
+                    };
+                    placement.shift = [half(input_width, width) as f32, half(input_height, height) as f32];
+                    placement.divisor = [gain as f32; 2];
+                }
+                Mapping::Stretch => placement.factor = [(width / input_width) as f32, (height / input_height) as f32],
+                Mapping::StretchDivided => {
+                    placement.divisor = [input_width as f32, input_height as f32];
+                    placement.factor = [width as f32, height as f32];
+                }
+                Mapping::Unit => placement.factor = [width as f32, height as f32],
+                Mapping::None => {}
+            }
+        }
+        if let (Mapping::Letterbox(_), Some((ratio, pad))) = (self.mapping, given) {
+            (placement.divisor, placement.shift) = (ratio, pad);
+        }
+    }
+}
+
+impl Placement {
+    /// Maps a box. Its size, if the format has one, has no border.
+    pub fn apply(&self, format: BoxFormat, corners: [f32; 4]) -> [f32; 4] {
+        let [x_shift, y_shift] = self.shift;
+        let [x_end, y_end] = if format == BoxFormat::Corners { self.shift } else { [0.0; 2] };
+        let [x_divisor, y_divisor] = self.divisor;
+        let [x_factor, y_factor] = self.factor;
+        let [a, b, c, d] = corners;
+        let mut placed = [
+            (a - x_shift) / x_divisor * x_factor,
+            (b - y_shift) / y_divisor * y_factor,
+            (c - x_end) / x_divisor * x_factor,
+            (d - y_end) / y_divisor * y_factor,
+        ];
+        if let Some([width, height]) = self.bounds {
+            let clip = |value: f32, most: f32| {
+                let value = if value < 0.0 { 0.0 } else { value };
+                if value > most { most } else { value }
+            };
+            let [a, b, c, d] = placed;
+            placed = [clip(a, width), clip(b, height), clip(c, width), clip(d, height)];
+        }
+        match self.rounding {
+            Rounding::None => placed,
+            // Adding 0 turns -0 into 0, as an integer is.
+            Rounding::Nearest => placed.map(|value| value.round_ties_even() + 0.0),
+            Rounding::Truncate => placed.map(|value| value.trunc() + 0.0),
+        }
+    }
+}
+
+/// Height and width of each image.
+#[expect(clippy::cast_precision_loss, reason = "sizes of images are small")]
+fn sizes_of(tensor: &Tensor, rows: usize) -> Result<Vec<[f64; 2]>, Error> {
+    let port = "original_size";
+    let (have, [numbers]) = trailing::<1>(port, "[2]", tensor)?;
+    let sizes = integers(port, tensor)?;
+    if (have, numbers) != (rows, 2) {
+        return Err(wrong_rows(port, rows, "2", tensor));
+    }
+    if let Some(size) = sizes.iter().find(|size| !(1..=SIDE_MAX).contains(*size)) {
+        return Err(Error::invalid(format!("'{port}' must have sizes from 1 to {SIDE_MAX}, but one is {size}")));
+    }
+    Ok(sizes.as_chunks::<2>().0.iter().map(|size| size.map(|side| side as f64)).collect())
+}
+
+/// Two numbers for each image, x and y; or one for both if `is_one_enough`.
+fn pairs(port: &str, tensor: &Tensor, rows: usize, is_one_enough: bool) -> Result<Vec<[f32; 2]>, Error> {
+    let values = floats(port, tensor)?;
+    let (pairs, rest) = values.as_chunks::<2>();
+    let is_one = is_one_enough && values.len() == rows;
+    let has_rows = is_one || (pairs.len() == rows && rest.is_empty());
+    let pairs = if is_one { values.iter().map(|value| [*value; 2]).collect() } else { pairs.to_vec() };
+    if !has_rows || !tensor.has_its_size() {
+        return Err(wrong_rows(port, rows, if is_one_enough { "1 or 2" } else { "2" }, tensor));
+    }
+    if let Some(pair) = pairs.iter().find(|pair| is_one_enough && !pair.iter().all(|ratio| *ratio > 0.0)) {
+        return Err(Error::invalid(format!("'{port}' must be above 0, but one is {pair:?}")));
+    }
+    Ok(pairs)
+}
+
+fn wrong_rows(port: &str, rows: usize, numbers: &str, tensor: &Tensor) -> Error {
+    let shape = &tensor.shape[..];
+    Error::invalid(format!(
+        "'{port}' must have {numbers} numbers for each of {rows} images, but its shape is {shape:?}"
+    ))
+}
+
+/// The largest side of an image: FP32 holds it exactly.
+const SIDE_MAX: i64 = 1 << 24;
