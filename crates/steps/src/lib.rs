@@ -8,6 +8,7 @@
 mod axes;
 pub mod cast;
 pub mod concat;
+pub mod ctc;
 pub mod detect;
 pub mod fields;
 pub mod head;
@@ -35,6 +36,7 @@ pub use self::list::{ReadFile, StepList};
 pub const KINDS: &[&StepKind] = &[
     &cast::KIND,
     &concat::KIND,
+    &ctc::KIND,
     &detect::KIND,
     &head::KIND,
     &pool::KIND,

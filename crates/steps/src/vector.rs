@@ -80,6 +80,32 @@ pub fn sum(row: &[f32]) -> f64 {
     row.chunks(8 * LANES).map(run).sum()
 }
 
+/// Returns the sum of a row in FP32 in the order of numpy's `sum` of an array that is contiguous: eight sums side by side, and
+/// rows above 128 elements in halves.
+pub fn sum_as_numpy(row: &[f32]) -> f32 {
+    if row.len() > 128 {
+        let half = row.len() / 2;
+        let (left, right) = row.split_at_checked(half - half % 8).unwrap_or((row, &[]));
+        return sum_as_numpy(left) + sum_as_numpy(right);
+    }
+    let (chunks, rest) = row.as_chunks::<8>();
+    let Some((first, chunks)) = chunks.split_first() else { return rest.iter().fold(0.0, |sum, value| sum + value) };
+    let mut sums = *first;
+    for chunk in chunks {
+        for (sum, value) in sums.iter_mut().zip(chunk) {
+            *sum += *value;
+        }
+    }
+    let [a, b, c, d, e, f, g, h] = sums;
+    rest.iter().fold(((a + b) + (c + d)) + ((e + f) + (g + h)), |sum, value| sum + value)
+}
+
+/// Returns the mean of a row in FP32 as numpy's `mean`; 0 for an empty row.
+#[expect(clippy::cast_precision_loss, reason = "numpy divides in FP32")]
+pub fn mean_as_numpy(row: &[f32]) -> f32 {
+    if row.is_empty() { 0.0 } else { sum_as_numpy(row) / row.len() as f32 }
+}
+
 /// Returns the sum of the squares of a row, in FP64 over short runs.
 pub fn sum_of_squares(row: &[f32]) -> f64 {
     let run = |run: &[f32]| {

@@ -13,6 +13,7 @@
 mod cases;
 mod detect;
 mod numbers;
+mod texts;
 
 #[allow(dead_code, reason = "shared with the other test programs")]
 #[path = "../../../../tests/support"]

@@ -1,0 +1,8 @@
+//! Steps that write texts, against public code.
+
+use crate::cases::compare;
+
+#[test]
+fn recognised_texts_are_those_of_public_code() {
+    compare("ctc.py");
+}
