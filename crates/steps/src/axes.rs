@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::fields::{Field, FieldDefault, FieldKind};
 use crate::limits::{RANK_MAX, TENSOR_SIZE_MAX};
-use crate::tensors::wrong_datatype;
+use crate::tensors::{check_size, wrong_datatype};
 
 /// The parameter that names an axis.
 pub const fn axis_field(default: &'static str, about: &'static str) -> Field {
@@ -36,12 +36,9 @@ pub fn place(parameter: &str, port: &str, axis: i64, rank: usize) -> Result<usiz
 /// For strings, for contents of another size than the shape's, and for too many dimensions: the text names the port.
 pub fn element_size(port: &str, tensor: &Tensor) -> Result<usize, Error> {
     let size = tensor.datatype.size().ok_or_else(|| wrong_datatype(port, "numbers", tensor))?;
-    let shape = &tensor.shape[..];
-    if !tensor.has_its_size() {
-        return Err(Error::invalid(format!("'{port}' has contents of another size than its shape {shape:?}")));
-    }
-    if shape.len() > RANK_MAX {
-        let rank = shape.len();
+    check_size(port, tensor)?;
+    if tensor.shape.len() > RANK_MAX {
+        let rank = tensor.shape.len();
         return Err(Error::invalid(format!("'{port}' has {rank} dimensions, but at most {RANK_MAX} are supported")));
     }
     Ok(size)

@@ -7,7 +7,7 @@ use half::{bf16, f16};
 
 use crate::fields::{Field, FieldDefault, FieldKind, Fields};
 use crate::kind::{Port, Step, StepKind};
-use crate::tensors::{doubles, floats, integers, of_numbers, unsigned};
+use crate::tensors::{check_size, doubles, floats, integers, of_numbers, unsigned};
 
 /// The kind.
 pub const KIND: StepKind = StepKind {
@@ -40,6 +40,7 @@ fn datatype(fields: &Fields<'_>) -> Datatype {
 impl Step for Cast {
     fn run(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
         let Some(Some(input)) = inputs.first() else { return Ok(vec![None]) };
+        check_size("input", input)?;
         if input.datatype == self.datatype {
             return Ok(vec![Some((*input).clone())]);
         }

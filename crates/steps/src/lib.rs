@@ -6,6 +6,7 @@
 //! that builds it. The reader, the error texts, the JSON schema and the reference follow from these tables.
 
 mod axes;
+mod axes;
 pub mod cast;
 pub mod concat;
 pub mod ctc;
@@ -16,12 +17,16 @@ pub mod kind;
 mod labels;
 mod limits;
 pub mod list;
+pub mod parse;
 pub mod pool;
+mod python_json;
 pub mod reference;
 pub mod scale;
 pub mod select;
 pub mod shape;
+pub mod spans;
 pub mod stack;
+pub mod template;
 pub mod tensors;
 mod texts;
 #[cfg(test)]
@@ -33,15 +38,4 @@ pub use self::kind::{Port, Step, StepKind};
 pub use self::list::{ReadFile, StepList};
 
 /// All kinds of steps, in the order of the reference.
-pub const KINDS: &[&StepKind] = &[
-    &cast::KIND,
-    &concat::KIND,
-    &ctc::KIND,
-    &detect::KIND,
-    &head::KIND,
-    &pool::KIND,
-    &scale::KIND,
-    &select::KIND,
-    &shape::KIND,
-    &stack::KIND,
-];
+pub const KINDS: &[&StepKind] = &[&cast::KIND, &concat::KIND, &ctc::KIND, &detect::KIND, &head::KIND, &parse::KIND, &pool::KIND, &scale::KIND, &select::KIND, &shape::KIND, &spans::KIND, &stack::KIND, &template::KIND];

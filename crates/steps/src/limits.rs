@@ -6,8 +6,8 @@ pub const STEPS_MAX: usize = 64;
 /// Bytes of a file that a parameter names, such as labels: a vocabulary of a million words has 20 MB.
 pub const STEP_FILE_SIZE_MAX: usize = 64 << 20;
 
-/// Bytes of the strings in one tensor that a step writes: a label of 100 bytes for each of a million rows fits.
-pub const TEXTS_SIZE_MAX: usize = 256 << 20;
+/// Bytes of the strings in one tensor that a step writes: those of the largest body of a request.
+pub const TEXTS_SIZE_MAX: usize = base::limits::BODY_SIZE_MAX;
 
 /// Tensors in the list of one port. Public models stack up to some forty columns.
 pub const LIST_TENSORS_MAX: usize = 256;
@@ -29,3 +29,6 @@ pub const CLASSES_MAX: usize = 16_384;
 
 /// Boxes of one image that a suppression looks at: Ultralytics' own bound. Each is compared with those that are kept.
 pub const DETECT_CANDIDATES_MAX: usize = 30_000;
+
+/// JSON texts that one request has parsed: each becomes a row of a tensor.
+pub const PARSED_TEXTS_MAX: usize = 65_536;

@@ -168,7 +168,11 @@ fn last(mask: &[f32]) -> usize {
     let end = mask.len().saturating_sub(1);
     let count = mask.iter().sum::<f32>();
     // Without any token numpy's index is -1, the end.
-    if mask.last().is_some_and(|last| *last != 0.0) || count < 1.0 { end } else { (count as usize - 1).min(end) }
+    if mask.last().is_some_and(|last| *last != 0.0) || count < 1.0 {
+        end
+    } else {
+        (count as usize).saturating_sub(1).min(end)
+    }
 }
 
 /// Appends the sum of the tokens by their weights, added one after the other as numpy and torch do, and returns it.

@@ -6,7 +6,7 @@ use base::tensor::{Datatype, Tensor};
 use crate::fields::{Field, FieldDefault, FieldKind, Fields};
 use crate::kind::{Port, Step, StepKind};
 use crate::limits::COLUMNS_MAX;
-use crate::tensors::{doubles, floats, of_numbers};
+use crate::tensors::{check_size, doubles, floats, of_numbers};
 
 /// The kind.
 pub const KIND: StepKind = StepKind {
@@ -147,9 +147,7 @@ impl Step for Scale {
         let Some(Some(input)) = inputs.first() else { return Ok(Vec::new()) };
         let shape = &input.shape[..];
         let columns = input.shape.last().and_then(|columns| usize::try_from(*columns).ok()).unwrap_or(1);
-        if !input.has_its_size() {
-            return Err(Error::invalid(format!("'input' has contents of another size than its shape {shape:?}")));
-        }
+        check_size("input", input)?;
         let wrong = |operation: &&Operation| operation.numbers.len() != 1 && operation.numbers.len() != columns;
         if let Some(Operation { parameter, numbers, .. }) = self.operations.iter().find(wrong) {
             let count = numbers.len();

@@ -7,6 +7,7 @@ use crate::axes::{element_size, place, transposed};
 use crate::fields::{Field, FieldDefault, FieldKind, Fields};
 use crate::kind::{Port, Step, StepKind};
 use crate::limits::RANK_MAX;
+use crate::tensors::check_size;
 
 const AXES: FieldKind = FieldKind::Integers { count: RANK_MAX, least: -(RANK_MAX as i64), most: RANK_MAX as i64 - 1 };
 
@@ -79,6 +80,7 @@ impl Shape {
 impl Step for Shape {
     fn run(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
         let Some(Some(input)) = inputs.first() else { return Ok(Vec::new()) };
+        check_size("input", input)?;
         let output = match self {
             Self::Reshape(sizes) => reshaped(input, sizes)?,
             Self::Squeeze(axes) => squeezed(input, axes)?,

@@ -93,6 +93,18 @@ pub fn strings<'a>(port: &str, tensor: &'a Tensor) -> Result<Vec<&'a [u8]>, Erro
     Strings::new(&tensor.contents).collect::<Result<_, _>>().map_err(broken)
 }
 
+/// Checks that the contents have the size of the shape; for strings, that there is room for their lengths.
+///
+/// # Errors
+/// `InvalidArgument` if they have another: the text names the port.
+pub fn check_size(port: &str, tensor: &Tensor) -> Result<(), Error> {
+    if tensor.has_its_size() {
+        return Ok(());
+    }
+    let shape = &tensor.shape[..];
+    Err(Error::invalid(format!("'{port}' has contents of another size than its shape {shape:?}")))
+}
+
 /// The sizes of the last `N` dimensions, after any number of rows.
 ///
 /// # Errors
@@ -104,12 +116,7 @@ pub fn trailing<const N: usize>(port: &str, meaning: &str, tensor: &Tensor) -> R
         Error::invalid(format!("'{port}' must have a shape that ends with {meaning}, but its shape is {shape:?}"))
     };
     let start = tensor.shape.len().checked_sub(N).ok_or_else(wrong)?;
-    if !tensor.has_its_size() {
-        return Err(Error::invalid(format!(
-            "'{port}' has contents of another size than its shape {:?}",
-            &tensor.shape[..]
-        )));
-    }
+    check_size(port, tensor)?;
     let (rows, last) = tensor.shape.split_at(start);
     let mut sizes = [0; N];
     for (size, dimension) in sizes.iter_mut().zip(last) {

@@ -47,7 +47,7 @@ mod tests {
         writer.push("labels", b"cat").unwrap();
         let text = vec![b'x'; TEXTS_SIZE_MAX];
         let error = writer.push("labels", &text).unwrap_err();
-        assert_eq!(error.text(), "'labels' would be larger than 268435456 bytes");
+        assert_eq!(error.text(), "'labels' would be larger than 67108864 bytes");
         assert_eq!(writer.into_tensor(Shape::from_slice(&[1])).contents[..], *b"\x03\0\0\0cat");
     }
 }
