@@ -1,5 +1,5 @@
-//! Times of steps on one core: `cargo run --release -p steps --example speed`. Each figure is the median of many runs of a list of
-//! one step, with its tensors made and dropped.
+//! Times of steps on one core: `cargo run --release -p steps --example speed`. Each figure is the median of many
+//! runs of a list of one step, with its tensors made and dropped.
 
 #![allow(
     clippy::unwrap_used,

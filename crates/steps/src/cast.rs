@@ -12,8 +12,9 @@ use crate::tensors::{check_size, doubles, floats, integers, of_numbers, unsigned
 /// The kind.
 pub const KIND: StepKind = StepKind {
     name: "cast",
-    about: "Converts numbers to another datatype, as numpy's `astype`. A float becomes an integer towards zero; one beyond the \
-            integer's range becomes its nearest value, and NaN becomes 0. An integer keeps its low bits in a shorter one.",
+    about: "Converts numbers to another datatype, as numpy's `astype`. A float becomes an integer towards zero; one \
+            beyond the integer's range becomes its nearest value, and NaN becomes 0. An integer keeps its low bits in \
+            a shorter one.",
     inputs: &[Port { name: "input", about: "Numbers of any shape.", is_optional: false }],
     outputs: &[Port { name: "output", about: "The same shape in the new datatype.", is_optional: false }],
     fields: &[Field {
@@ -83,8 +84,9 @@ trait Number: Copy {
 
 macro_rules! numbers {
     ($($number:ty, $zero:expr, $single:expr;)*) => {$(
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "documented")]
-        #[allow(clippy::cast_lossless, clippy::unnecessary_cast, clippy::cast_possible_wrap, reason = "one text for all types")]
+        #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "documented")]
+        #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss, reason = "documented")]
+        #[allow(clippy::cast_lossless, clippy::unnecessary_cast, reason = "one text for all types")]
         impl Number for $number {
             fn is_zero(self) -> bool {
                 self == $zero
@@ -98,8 +100,8 @@ macro_rules! numbers {
                 bf16::from_f32($single(self))
             }
 
-            numbers! { @as to_f32 f32, to_f64 f64, to_i64 i64, to_u64 u64, to_i32 i32, to_u32 u32, to_i16 i16, to_u16 u16,
-                       to_i8 i8, to_u8 u8 }
+            numbers! { @as to_f32 f32, to_f64 f64, to_i64 i64, to_u64 u64, to_i32 i32, to_u32 u32, to_i16 i16,
+                       to_u16 u16, to_i8 i8, to_u8 u8 }
         }
     )*};
     (@as $($name:ident $type:ty),*) => {$(
@@ -116,8 +118,8 @@ numbers! {
     u64, 0, |value| for_shorter(value as f64);
 }
 
-/// An FP32 that has the same nearest FP16 and BF16 as this FP64: rounded to the odd neighbour if it is between two, so that it
-/// never becomes the middle of two shorter numbers, which would round a second time.
+/// An FP32 that has the same nearest FP16 and BF16 as this FP64: rounded to the odd neighbour if it is between
+/// two, so that it never becomes the middle of two shorter numbers, which would round a second time.
 #[expect(clippy::cast_possible_truncation, reason = "the rounding is what it is about")]
 fn for_shorter(value: f64) -> f32 {
     let near = value as f32;

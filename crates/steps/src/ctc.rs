@@ -13,8 +13,8 @@ use crate::vector::{argmax, exp, mean_as_numpy, sum};
 /// The kind.
 pub const KIND: StepKind = StepKind {
     name: "ctc",
-    about: "Decodes the output of a network that was trained with CTC, greedily: takes the best symbol of each time step, drops those \
-            that repeat the one before, drops blanks, and joins the others.",
+    about: "Decodes the output of a network that was trained with CTC, greedily: takes the best symbol of each time \
+            step, drops those that repeat the one before, drops blanks, and joins the others.",
     inputs: &[Port {
         name: "logits",
         about: "Numbers [.., time, symbols]: logits or probabilities.",
@@ -24,7 +24,8 @@ pub const KIND: StepKind = StepKind {
         Port { name: "text", about: "BYTES [..]: the text.", is_optional: false },
         Port {
             name: "score",
-            about: "FP32 [..]: the mean of the highest values of the time steps that are kept, as PP-OCR; 0 for an empty text.",
+            about: "FP32 [..]: the mean of the highest values of the time steps that are kept, as PP-OCR; 0 for an \
+                    empty text.",
             is_optional: false,
         },
     ],
@@ -39,8 +40,8 @@ pub const KIND: StepKind = StepKind {
             name: "vocabulary_file",
             kind: FieldKind::File,
             default: FieldDefault::Unset,
-            about: "A file with the symbols: a line each, of which only the end of the line is dropped, as PP-OCR reads its dictionaries; \
-                    or a `vocab.json`, an object from symbols to indices.",
+            about: "A file with the symbols: a line each, of which only the end of the line is dropped, as PP-OCR \
+                    reads its dictionaries; or a `vocab.json`, an object from symbols to indices.",
         },
         Field {
             name: "append_space",
@@ -82,7 +83,8 @@ pub const KIND: StepKind = StepKind {
             name: "clean_up",
             kind: FieldKind::Bool,
             default: FieldDefault::Json("false"),
-            about: "Drops the space before punctuation and before parts such as `n't` and `'s`, as transformers' `clean_up_tokenization`.",
+            about: "Drops the space before punctuation and before parts such as `n't` and `'s`, as transformers' \
+                    `clean_up_tokenization`.",
         },
     ],
     build: |fields| Ok(Box::new(Ctc::build(fields)?)),
@@ -209,7 +211,8 @@ impl Step for Ctc {
         if symbols != self.vocabulary.len() || time == 0 {
             let (shape, count) = (&input.shape[..], self.vocabulary.len());
             return Err(Error::invalid(format!(
-                "'logits' must have {count} symbols, as the vocabulary with its blank has, and a time step, but its shape is {shape:?}"
+                "'logits' must have {count} symbols, as the vocabulary with its blank has, and a time step, but its \
+                 shape is {shape:?}"
             )));
         }
         let values = floats("logits", input)?;

@@ -142,7 +142,7 @@ impl Fields<'_> {
     }
 
     /// Returns the name of the tensor at a place among the inputs, in which those of a list are one after the other; `None` if
-    /// the list connects none.
+    /// there is no such input.
     pub fn input_name(&self, input: usize) -> Option<&str> {
         self.input_names.get(input)?.as_deref()
     }

@@ -16,10 +16,10 @@ use crate::vector::{argmax, largest, sigmoid, softmax};
 /// The kind.
 pub const KIND: StepKind = StepKind {
     name: "head",
-    about: "Turns the scores of classes into labels: softmax or sigmoid, then the best classes, or those above a threshold. It \
-            computes in FP32. `top_k` orders by score; without it, classes stay in the order of their indices. With `threshold`, \
-            rows can have different counts: shorter ones are filled up with score 0, index -1 and an empty label, and `counts` \
-            has the count of each.",
+    about: "Turns the scores of classes into labels: softmax or sigmoid, then the best classes, or those above a \
+            threshold. It computes in FP32. `top_k` orders by score; without it, classes stay in the order of their \
+            indices. With `threshold`, rows can have different counts: shorter ones are filled up with score 0, index \
+            -1 and an empty label, and `counts` has the count of each.",
     inputs: &[Port { name: "scores", about: "Numbers [.., classes].", is_optional: false }],
     outputs: &[
         output(
@@ -44,7 +44,8 @@ pub const KIND: StepKind = StepKind {
             name: "activation",
             kind: FieldKind::Choice(&["softmax", "sigmoid", "none"]),
             default: FieldDefault::Json("\"none\""),
-            about: "`softmax`: `e = exp(x - max(x)); e / sum(e)`. `sigmoid`: `1 / (1 + exp(-x))`. Both within 1e-6 of numpy's.",
+            about: "`softmax`: `e = exp(x - max(x)); e / sum(e)`. `sigmoid`: `1 / (1 + exp(-x))`. Both within 1e-6 of \
+                    numpy's.",
         },
         Field {
             name: "top_k",
@@ -56,8 +57,9 @@ pub const KIND: StepKind = StepKind {
             name: "ties",
             kind: FieldKind::Choice(&["first", "last"]),
             default: FieldDefault::Json("\"first\""),
-            about: "The order of equal scores with `top_k`. `first`: lower index first, as `np.argsort(-x, kind=\"stable\")[:k]`. `last`: \
-                    higher index first, as `np.argsort(x, kind=\"stable\")[-k:][::-1]`. Without `kind=\"stable\"`, numpy promises no order.",
+            about: "The order of equal scores with `top_k`. `first`: lower index first, as `np.argsort(-x, \
+                    kind=\"stable\")[:k]`. `last`: higher index first, as `np.argsort(x, kind=\"stable\")[-k:][::-1]`. \
+                    Without `kind=\"stable\"`, numpy promises no order.",
         },
         Field {
             name: "threshold",

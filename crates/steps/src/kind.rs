@@ -57,9 +57,10 @@ const LIST_SUFFIX: &str = "[]";
 
 /// A step with its parameters. Pure: the same inputs give the same outputs, on any thread.
 pub trait Step: Send + Sync {
-    /// Runs on the tensors of its input ports, in the order of [`StepKind::inputs`]; `None` for one that the list does not
-    /// connect. The tensors of a list are the last ones, from its port on. Returns a tensor for each output port that the list connects ([`Fields::is_wanted`]), at its place
-    /// in [`StepKind::outputs`]; the others are ignored.
+    /// Runs on the tensors of its input ports, in the order of [`StepKind::inputs`]; `None` for one that the list
+    /// does not connect. The tensors of a list are the last ones, from its port on. Returns a tensor for each
+    /// output port that the list connects ([`Fields::is_wanted`]), at its place in [`StepKind::outputs`]; the
+    /// others are ignored.
     ///
     /// Leading dimensions are rows: a step says which trailing ones it needs, and treats rows independently.
     ///

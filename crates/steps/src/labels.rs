@@ -18,8 +18,8 @@ pub const LABELS_FILE: Field = Field {
     name: "labels_file",
     kind: FieldKind::File,
     default: FieldDefault::Unset,
-    about: "A file with the names of the classes: a line each, a JSON list, a JSON object from indices to names, or a `config.json` \
-            with `id2label`.",
+    about: "A file with the names of the classes: a line each, a JSON list, a JSON object from indices to names, or a \
+            `config.json` with `id2label`.",
 };
 
 /// Returns the labels that [`LABELS`] or [`LABELS_FILE`] gives; empty without either.

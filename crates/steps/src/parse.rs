@@ -12,8 +12,8 @@ use crate::tensors::strings as strings_of;
 /// The kind.
 pub const KIND: StepKind = StepKind {
     name: "parse",
-    about: "Reads a member of a JSON text as a tensor, as `np.array(json.loads(text)[…], dtype)`. One text gives one value, several \
-            texts give values of one shape.",
+    about: "Reads a member of a JSON text as a tensor, as `np.array(json.loads(text)[…], dtype)`. One text gives one \
+            value, several texts give values of one shape.",
     inputs: &[Port { name: "json", about: "BYTES [..]: JSON texts.", is_optional: false }],
     outputs: &[Port {
         name: "value",
@@ -25,14 +25,15 @@ pub const KIND: StepKind = StepKind {
             name: "path",
             kind: FieldKind::Text,
             default: FieldDefault::Json("\"\""),
-            about: "The way to the value: names of members and indices of lists, separated by dots (`instances.0.age`). The whole text \
-                    without it.",
+            about: "The way to the value: names of members and indices of lists, separated by dots \
+                    (`instances.0.age`). The whole text without it.",
         },
         Field {
             name: "datatype",
             kind: FieldKind::Choice(&["FP32", "FP64", "INT64", "INT32", "BOOL", "BYTES"]),
             default: FieldDefault::Required,
-            about: "The datatype of the output. Integers must be written as such; BYTES takes strings, BOOL `true` and `false`.",
+            about: "The datatype of the output. Integers must be written as such; BYTES takes strings, BOOL `true` and \
+                    `false`.",
         },
         Field {
             name: "default",

@@ -28,10 +28,11 @@ pub const KIND: StepKind = StepKind {
             name: "mode",
             kind: FieldKind::Choice(&["mean", "cls", "last", "max", "mean_sqrt_len", "weighted_mean"]),
             default: FieldDefault::Json("\"mean\""),
-            about: "`mean`: `sum(states * mask) / clip(sum(mask), 1e-9)`. `cls`: the first token. `last`: the token at the end if the mask \
-                    has it, which is padding to the left, otherwise that at `sum(mask) - 1`. `max`: the largest of each dimension, with \
-                    -1e9 for padding. `mean_sqrt_len`: the sum divided by the square root of the count. `weighted_mean`: the mean with \
-                    the weights 1, 2, 3, … of the positions.",
+            about: "`mean`: `sum(states * mask) / clip(sum(mask), 1e-9)`. `cls`: the first token. `last`: the token at \
+                    the end if the mask has it, which is padding to the left, otherwise that at `sum(mask) - 1`. \
+                    `max`: the largest of each dimension, with -1e9 for padding. `mean_sqrt_len`: the sum divided by \
+                    the square root of the count. `weighted_mean`: the mean with the weights 1, 2, 3, … of the \
+                    positions.",
         },
         Field {
             name: "dimensions",

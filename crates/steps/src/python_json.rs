@@ -1,5 +1,5 @@
-//! Writes JSON as Python's `json.dumps` does: a space after commas and colons, floats as `repr` has them, and characters
-//! beyond ASCII as `\uXXXX` unless they are wanted as they are.
+//! Writes JSON as Python's `json.dumps` does: a space after commas and colons, floats as `repr` has them, and
+//! characters beyond ASCII as `\uXXXX` unless they are wanted as they are.
 
 /// Appends a string.
 pub fn string(text: &str, is_ascii: bool, out: &mut String) {
@@ -44,8 +44,8 @@ pub fn float(value: f64, out: &mut String) {
     }
 }
 
-/// The shortest text with an exponent that reads back to the value. Of two texts that are equally near, Python takes the one
-/// with an even last digit, and Rust's formatter the larger one: the digits are rounded again.
+/// The shortest text with an exponent that reads back to the value. Of two texts that are equally near, Python
+/// takes the one with an even last digit, and Rust's formatter the larger one: the digits are rounded again.
 fn shortest(value: f64) -> String {
     let text = format!("{value:e}");
     let digits = text.bytes().take_while(|byte| *byte != b'e').filter(u8::is_ascii_digit).count();
@@ -72,7 +72,8 @@ fn plain(digits: &str, exponent: i32, out: &mut String) {
     }
 }
 
-/// Rounds as Python's `round(value, digits)`: the decimal number that is nearest to the exact value, halves to the even digit.
+/// Rounds as Python's `round(value, digits)`: the decimal number that is nearest to the exact value, halves to the
+/// even digit.
 pub fn rounded(value: f64, digits: usize) -> f64 {
     if value.is_finite() { format!("{value:.digits$}").parse().unwrap_or(value) } else { value }
 }

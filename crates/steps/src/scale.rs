@@ -11,8 +11,9 @@ use crate::tensors::{check_size, doubles, floats, of_numbers};
 /// The kind.
 pub const KIND: StepKind = StepKind {
     name: "scale",
-    about: "Shifts and scales numbers. The operations that are given are done in the order of the table: subtract, divide, multiply, \
-            add, clip. Each takes a list of one number, or of one for each place along the last axis.",
+    about: "Shifts and scales numbers. The operations that are given are done in the order of the table: subtract, \
+            divide, multiply, add, clip. Each takes a list of one number, or of one for each place along the last \
+            axis.",
     inputs: &[Port { name: "input", about: "Numbers of any shape.", is_optional: false }],
     outputs: &[Port { name: "output", about: "The same shape, FP32 or FP64.", is_optional: false }],
     fields: &[
@@ -35,9 +36,9 @@ pub const KIND: StepKind = StepKind {
             name: "arithmetic",
             kind: FieldKind::Choice(&["float32", "float64", "in_place"]),
             default: FieldDefault::Json("\"float32\""),
-            about: "`float32`: all in FP32, as numpy with FP32 arrays or Python numbers. `float64`: all in FP64, as numpy with FP64 \
-                    arrays. `in_place`: each operation in FP64 and rounded to FP32, as `x -= mean` on an FP32 array does with FP64 \
-                    parameters; so do scikit-learn's scalers.",
+            about: "`float32`: all in FP32, as numpy with FP32 arrays or Python numbers. `float64`: all in FP64, as \
+                    numpy with FP64 arrays. `in_place`: each operation in FP64 and rounded to FP32, as `x -= mean` on \
+                    an FP32 array does with FP64 parameters; so do scikit-learn's scalers.",
         },
         Field {
             name: "datatype",
@@ -152,7 +153,8 @@ impl Step for Scale {
         if let Some(Operation { parameter, numbers, .. }) = self.operations.iter().find(wrong) {
             let count = numbers.len();
             return Err(Error::invalid(format!(
-                "'input' has the shape {shape:?}, but \"{parameter}\" has {count} numbers: its last dimension must be {count}"
+                "'input' has the shape {shape:?}, but \"{parameter}\" has {count} numbers: its last dimension must be \
+                 {count}"
             )));
         }
         let output = match self.arithmetic {

@@ -190,7 +190,8 @@ mod tests {
         let order = "'input' has 2 dimensions, of which \"transpose\" must name each once: [0, 0]";
         check(input(), r#""transpose": [0, 0]"#, order);
         check(of_strings(&[1], ["a"]), r#""transpose": []"#, "'input' must hold numbers, but it is BYTES");
-        let one = "step 1: line 1: \"reshape\": the step must have one of \"reshape\", \"squeeze\", \"unsqueeze\" and \"transpose\"";
+        let one = "step 1: line 1: \"reshape\": the step must have one of \"reshape\", \"squeeze\", \"unsqueeze\" \
+                   and \"transpose\"";
         for members in ["", r#""reshape": [1], "squeeze": []"#] {
             assert_eq!(built("shape", &["input"], &["output"], members).err().unwrap(), one);
         }

@@ -34,7 +34,8 @@ impl Step for Stack {
             let shape = tensors.get(index).map(|tensor| tensor.shape.to_vec()).unwrap_or_default();
             let limit = RANK_MAX - 1;
             return Err(Error::invalid(format!(
-                "'columns[{index}]' must have the shape of 'columns[0]', and at most {limit} dimensions, but its shape is {shape:?}"
+                "'columns[{index}]' must have the shape of 'columns[0]', and at most {limit} dimensions, but its shape \
+                 is {shape:?}"
             )));
         }
         let axis = place("axis", "output", self.axis, rank + 1)?;

@@ -12,7 +12,8 @@ pub fn built(kind: &str, inputs: &[&str], outputs: &[&str], members: &str) -> Re
     let (inputs, outputs) = (ports("", inputs), ports("out_", outputs));
     let separator = if members.is_empty() { "" } else { ", " };
     let text = format!(
-        "{{\"steps\": [{{\"step\": \"{kind}\", \"inputs\": {{{inputs}}}, \"outputs\": {{{outputs}}}{separator}{members}}}]}}"
+        "{{\"steps\": [{{\"step\": \"{kind}\", \"inputs\": {{{inputs}}}, \"outputs\": {{{outputs}}}{separator}\
+         {members}}}]}}"
     );
     StepList::read(&text, &|_, _| Err("no such file".to_owned())).map_err(|error| error.text().to_owned())
 }

@@ -1,5 +1,5 @@
-//! Arithmetic on rows of FP32 that steps share: the largest element, a sum, `exp`, softmax, sigmoid. Written in lanes, so that
-//! the compiler makes vector code of it.
+//! Arithmetic on rows of FP32 that steps share: the largest element, a sum, `exp`, softmax, sigmoid. Written in
+//! lanes, so that the compiler makes vector code of it.
 
 use std::cmp::Ordering;
 
@@ -15,7 +15,8 @@ pub fn maximum(row: &[f32]) -> f32 {
     lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |left, right| if *right > left { *right } else { left })
 }
 
-/// The largest elements at the places 0, 16, …, at 1, 17, …, and so on, NaN left aside, and the elements after the last chunk.
+/// The largest elements at the places 0, 16, …, at 1, 17, …, and so on, NaN left aside, and the elements after the
+/// last chunk.
 fn lane_maxima(row: &[f32]) -> ([f32; LANES], &[f32]) {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let (chunks, rest) = row.as_chunks::<LANES>();
@@ -28,8 +29,8 @@ fn lane_maxima(row: &[f32]) -> ([f32; LANES], &[f32]) {
 }
 
 /// Appends the indices of the `count` largest elements, largest first, equal ones by index, NaN last: as
-/// [`base::tensor::topk::best`], which does the work if `count` is large or many elements are equal. Otherwise the maxima of
-/// the lanes give a bound that at least `count` elements reach and few more.
+/// [`base::tensor::topk::best`], which does the work if `count` is large or many elements are equal. Otherwise the
+/// maxima of the lanes give a bound that at least `count` elements reach and few more.
 pub fn largest(row: &[f32], count: usize, indices: &mut Vec<u32>) {
     let (mut lanes, _) = lane_maxima(row);
     lanes.sort_unstable_by(|left, right| right.total_cmp(left));
@@ -65,7 +66,8 @@ pub fn argmax(row: &[f32]) -> usize {
     found.unwrap_or(0)
 }
 
-/// Returns the sum of a row. Short runs are added in FP32, and the runs in FP64: the error stays that of a few additions.
+/// Returns the sum of a row. Short runs are added in FP32, and the runs in FP64: the error stays that of a few
+/// additions.
 pub fn sum(row: &[f32]) -> f64 {
     let run = |run: &[f32]| {
         let (chunks, rest) = run.as_chunks::<LANES>();
@@ -80,8 +82,8 @@ pub fn sum(row: &[f32]) -> f64 {
     row.chunks(8 * LANES).map(run).sum()
 }
 
-/// Returns the sum of a row in FP32 in the order of numpy's `sum` of an array that is contiguous: eight sums side by side, and
-/// rows above 128 elements in halves.
+/// Returns the sum of a row in FP32 in the order of numpy's `sum` of an array that is contiguous: eight sums side
+/// by side, and rows above 128 elements in halves.
 pub fn sum_as_numpy(row: &[f32]) -> f32 {
     if row.len() > 128 {
         let half = row.len() / 2;
@@ -122,9 +124,9 @@ pub fn sum_of_squares(row: &[f32]) -> f64 {
     row.chunks(8 * LANES).map(run).sum()
 }
 
-/// `e` to the power of `x`, within 3e-7 of the true value as long as that is a normal number: a polynomial, with the least
-/// relative error of its degree, on what is left after whole powers of two. It has no branch, unlike `f32::exp`, so that loops
-/// of it become vector code.
+/// `e` to the power of `x`, within 3e-7 of the true value as long as that is a normal number: a polynomial, with
+/// the least relative error of its degree, on what is left after whole powers of two. It has no branch, unlike
+/// `f32::exp`, so that loops of it become vector code.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     // Adding it rounds to an integer, which is then in the low bits.
@@ -144,7 +146,8 @@ pub fn exp(x: f32) -> f32 {
     p * factor(half) * factor(power.wrapping_sub(half))
 }
 
-/// Appends the softmax of a row: `e = exp(x - max(x)); e / sum(e)`. NaN throughout if the row has a NaN or plus infinity.
+/// Appends the softmax of a row: `e = exp(x - max(x)); e / sum(e)`. NaN throughout if the row has a NaN or plus
+/// infinity.
 pub fn softmax(row: &[f32], out: &mut Vec<f32>) {
     let largest = maximum(row);
     let start = out.len();

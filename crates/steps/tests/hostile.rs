@@ -1,5 +1,5 @@
-//! Tensors from clients who mean harm: whatever comes, a step gives a result or an error, and never panics. Sums that overflow
-//! panic in a test.
+//! Tensors from clients who mean harm: whatever comes, a step gives a result or an error, and never panics. Sums
+//! that overflow panic in a test.
 
 #![allow(clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
 

@@ -101,8 +101,8 @@ fn class_of(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
-/// Appends the candidates of an image in the layout [`Layout::Yolov8`]. The best score of each box is computed along the rows
-/// of classes, which are contiguous; only boxes above the bound are looked at one by one.
+/// Appends the candidates of an image in the layout [`Layout::Yolov8`]. The best score of each box is computed
+/// along the rows of classes, which are contiguous; only boxes above the bound are looked at one by one.
 pub fn rows_of_classes(image: &[f32], boxes: usize, classes: usize, filter: &Filter, found: &mut Vec<Detection>) {
     let Some((coordinates, scores)) = image.split_at_checked(boxes.saturating_mul(4)) else { return };
     let scores = scores.get(..boxes.saturating_mul(classes)).unwrap_or_default();
@@ -128,7 +128,8 @@ pub fn rows_of_classes(image: &[f32], boxes: usize, classes: usize, filter: &Fil
     }
 }
 
-/// Writes the best score of each box of a range, NaN aside: a box with NaN is dropped later, or is not above the bound here.
+/// Writes the best score of each box of a range, NaN aside: a box with NaN is dropped later, or is not above the
+/// bound here.
 fn best_of_block(scores: &[f32], boxes: usize, range: Range<usize>, best: &mut [f32]) {
     best.fill(f32::NEG_INFINITY);
     let larger = |left: f32, right: f32| if right > left { right } else { left };

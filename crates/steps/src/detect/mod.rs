@@ -24,10 +24,11 @@ use self::place::{BoxFormat, Images, Placement};
 /// The kind.
 pub const KIND: StepKind = StepKind {
     name: "detect",
-    about: "Turns the outputs of a detector into boxes: decodes the layout, drops low scores, suppresses boxes that overlap, and maps \
-            what is left to the image. It computes in FP32, in the order of operations of the public code that each parameter names. \
-            A box with a score that is NaN is dropped. Images can have different counts: shorter rows are filled up with zeros, class -1 \
-            and an empty label, and `counts` has the count of each.",
+    about: "Turns the outputs of a detector into boxes: decodes the layout, drops low scores, suppresses boxes that \
+            overlap, and maps what is left to the image. It computes in FP32, in the order of operations of the public \
+            code that each parameter names. A box with a score that is NaN is dropped. Images can have different \
+            counts: shorter rows are filled up with zeros, class -1 and an empty label, and `counts` has the count of \
+            each.",
     inputs: &[
         input("predictions", "Numbers, one tensor with all of a box, as `layout` says."),
         input("boxes", "With `layout` `apart`: numbers [.., boxes, 4]."),
@@ -76,22 +77,23 @@ const FIELDS: &[Field] = &[
         name: "layout",
         kind: FieldKind::Choice(&["yolov8", "yolov8_rows", "yolov5", "end_to_end", "apart"]),
         default: FieldDefault::Required,
-        about: "`yolov8`: [.., 4 + classes, boxes], also v9, v11, v12. `yolov8_rows`: its transpose. `yolov5`: [.., boxes, 5 + classes], \
-                with the objectness fifth; also v6, v7, X. `end_to_end`: [.., boxes, 6] with box, score, class: v10, and exports with NMS. \
-                `apart`: tensors of their own, such as EfficientNMS writes.",
+        about: "`yolov8`: [.., 4 + classes, boxes], also v9, v11, v12. `yolov8_rows`: its transpose. `yolov5`: [.., \
+                boxes, 5 + classes], with the objectness fifth; also v6, v7, X. `end_to_end`: [.., boxes, 6] with box, \
+                score, class: v10, and exports with NMS. `apart`: tensors of their own, such as EfficientNMS writes.",
     },
     Field {
         name: "class_count",
         kind: FieldKind::Integer(1, CLASSES_MAX as i64),
         default: FieldDefault::Unset,
-        about: "The classes of the YOLO layouts; numbers after them, such as those of masks, are ignored. All without it.",
+        about: "The classes of the YOLO layouts; numbers after them, such as those of masks, are ignored. All without \
+                it.",
     },
     choice(
         "score",
         &["product", "class", "objectness"],
         "\"product\"",
-        "With `yolov5`: objectness times the score of the class, of boxes whose objectness is above the threshold too; that of the class \
-         alone; or the objectness alone.",
+        "With `yolov5`: objectness times the score of the class, of boxes whose objectness is above the threshold too; \
+         that of the class alone; or the objectness alone.",
     ),
     Field {
         name: "score_threshold",
@@ -119,16 +121,17 @@ const FIELDS: &[Field] = &[
         name: "box_format",
         kind: FieldKind::Choice(&["cxcywh", "xyxy", "xywh", "yxyx"]),
         default: FieldDefault::Unset,
-        about: "The numbers of a box: centre and size, two corners, left top corner and size, or two corners with y before x. Without it, \
-                `cxcywh` for the YOLO layouts and `xyxy` for the others.",
+        about: "The numbers of a box: centre and size, two corners, left top corner and size, or two corners with y \
+                before x. Without it, `cxcywh` for the YOLO layouts and `xyxy` for the others.",
     },
     Field {
         name: "nms",
         kind: FieldKind::Choice(&["off", "agnostic", "offset", "by_class"]),
         default: FieldDefault::Unset,
-        about: "Of boxes that overlap, keeps the one with the highest score. `agnostic`: among all. `offset`: among all, after each is moved \
-                by its class times `class_offset`, as Ultralytics does. `by_class`: among those of a class. Without it, `offset` for the YOLO \
-                layouts and `off` for the others. `off` keeps the order of the boxes; the others order by score.",
+        about: "Of boxes that overlap, keeps the one with the highest score. `agnostic`: among all. `offset`: among \
+                all, after each is moved by its class times `class_offset`, as Ultralytics does. `by_class`: among \
+                those of a class. Without it, `offset` for the YOLO layouts and `off` for the others. `off` keeps the \
+                order of the boxes; the others order by score.",
     },
     Field {
         name: "class_offset",
@@ -146,8 +149,9 @@ const FIELDS: &[Field] = &[
         "iou",
         &["torchvision", "numpy", "opencv"],
         "\"torchvision\"",
-        "The formula. `torchvision`: as `torchvision.ops.nms`. `numpy`: the same in FP32 throughout, as code with numpy arrays does. \
-         `opencv`: as `cv2.dnn.NMSBoxes`; boxes are kept as corner and size from the start, so that sizes are not rounded.",
+        "The formula. `torchvision`: as `torchvision.ops.nms`. `numpy`: the same in FP32 throughout, as code with \
+         numpy arrays does. `opencv`: as `cv2.dnn.NMSBoxes`; boxes are kept as corner and size from the start, so that \
+         sizes are not rounded.",
     ),
     choice(
         "iou_compare",
@@ -166,8 +170,8 @@ const FIELDS: &[Field] = &[
         "ties",
         &["first", "last"],
         "\"first\"",
-        "The order of equal scores: `first` as `np.argsort(-scores, kind=\"stable\")`, `cv2.dnn.NMSBoxes` and torchvision; `last` as \
-         `np.argsort(scores, kind=\"stable\")[::-1]`.",
+        "The order of equal scores: `first` as `np.argsort(-scores, kind=\"stable\")`, `cv2.dnn.NMSBoxes` and \
+         torchvision; `last` as `np.argsort(scores, kind=\"stable\")[::-1]`.",
     ),
     choice(
         "order",
@@ -191,8 +195,9 @@ const FIELDS: &[Field] = &[
         "mapping",
         &["none", "letterbox", "stretch", "stretch_divided", "unit"],
         "\"none\"",
-        "From the model's input to the image, by `original_size`. `letterbox`: `(x - pad) / ratio`, with `ratio` and `pad` as inputs or \
-         computed from the sizes. `stretch`: `x * (image / input)`. `stretch_divided`: `x / input * image`. `unit`: `x * image`.",
+        "From the model's input to the image, by `original_size`. `letterbox`: `(x - pad) / ratio`, with `ratio` and \
+         `pad` as inputs or computed from the sizes. `stretch`: `x * (image / input)`. `stretch_divided`: `x / input * \
+         image`. `unit`: `x * image`.",
     ),
     Field {
         name: "input_size",
@@ -204,15 +209,15 @@ const FIELDS: &[Field] = &[
         "letterbox_pad",
         &["rounded", "exact", "none"],
         "\"rounded\"",
-        "The border that `letterbox` computes: `round((input - image * ratio) / 2 - 0.1)` as Ultralytics, without rounding as YOLOv5, or \
-         0 for an image at the left top corner.",
+        "The border that `letterbox` computes: `round((input - image * ratio) / 2 - 0.1)` as Ultralytics, without \
+         rounding as YOLOv5, or 0 for an image at the left top corner.",
     ),
     choice(
         "map_at",
         &["end", "before_nms", "start"],
         "\"end\"",
-        "When boxes are mapped: at the end with `clip` and `round`; with both before the suppression, as code that scales each box in its \
-         loop; or at the start, in `box_format`, as code that scales centres and sizes.",
+        "When boxes are mapped: at the end with `clip` and `round`; with both before the suppression, as code that \
+         scales each box in its loop; or at the start, in `box_format`, as code that scales centres and sizes.",
     ),
     flag("clip", "Keeps coordinates within the image, by `original_size`."),
     choice(
@@ -285,7 +290,8 @@ impl Detect {
         if width < least || width > CLASSES_MAX {
             let shape = &predictions.shape[..];
             return Err(Error::invalid(format!(
-                "'predictions' must have {least} to {CLASSES_MAX} numbers for each box, {meaning}, but its shape is {shape:?}"
+                "'predictions' must have {least} to {CLASSES_MAX} numbers for each box, {meaning}, but its shape is \
+                 {shape:?}"
             )));
         }
         let classes = self.class_count.unwrap_or(width - start);

@@ -1,4 +1,5 @@
-//! Tokens to entities, by transformers' rules (`TokenClassificationPipeline`: `aggregate`, `aggregate_word`, `group_entities`).
+//! Tokens to entities, by transformers' rules (`TokenClassificationPipeline`: `aggregate`, `aggregate_word`,
+//! `group_entities`).
 
 use crate::vector::{argmax, maximum, mean_as_numpy};
 
@@ -23,9 +24,9 @@ pub struct Token<'a> {
     pub index: usize,
     /// The score of each label.
     pub scores: &'a [f32],
-    /// Where it begins, in characters.
+    /// The place of its first character.
     pub start: usize,
-    /// Where it ends.
+    /// The place behind its last character.
     pub end: usize,
     /// It continues the word of the token before.
     pub continues: bool,
@@ -40,9 +41,9 @@ pub struct Entity {
     pub score: f32,
     /// The place of its only token.
     pub index: usize,
-    /// Where it begins, in characters.
+    /// The place of its first character.
     pub start: usize,
-    /// Where it ends.
+    /// The place behind its last character.
     pub end: usize,
 }
 

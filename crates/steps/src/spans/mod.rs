@@ -21,9 +21,10 @@ use self::aggregate::{Entity, Strategy, Token, aggregated};
 /// The kind.
 pub const KIND: StepKind = StepKind {
     name: "spans",
-    about: "Finds entities in a text by a label for each token, as the pipeline `token-classification` of transformers. The text of an \
-            entity is that between its offsets. Texts can have different counts of entities: the shorter rows are filled up with \
-            empty strings, score 0 and offsets -1, and `counts` has the count of each.",
+    about: "Finds entities in a text by a label for each token, as the pipeline `token-classification` of \
+            transformers. The text of an entity is that between its offsets. Texts can have different counts of \
+            entities: the shorter rows are filled up with empty strings, score 0 and offsets -1, and `counts` has the \
+            count of each.",
     inputs: &[
         Port { name: "logits", about: "Numbers [.., tokens, labels].", is_optional: false },
         Port {
@@ -34,7 +35,8 @@ pub const KIND: StepKind = StepKind {
         Port { name: "text", about: "BYTES [..]: the texts.", is_optional: false },
         Port {
             name: "special_mask",
-            about: "Numbers [.., tokens]: 1 for tokens that are left out, such as [CLS]. Without it, tokens of no length are left out.",
+            about: "Numbers [.., tokens]: 1 for tokens that are left out, such as [CLS]. Without it, tokens of no \
+                    length are left out.",
             is_optional: true,
         },
         Port { name: "mask", about: "Numbers [.., tokens]: 0 for padding, which is left out too.", is_optional: true },
@@ -66,16 +68,17 @@ const FIELDS: &[Field] = &[
         name: "strategy",
         kind: FieldKind::Choice(&["none", "simple", "first", "average", "max"]),
         default: FieldDefault::Json("\"simple\""),
-        about: "transformers' `aggregation_strategy`. `none`: each token by itself. `simple`: tokens of one label that follow each other, \
-                by B- and I-. The others give the tokens of a word one label before: that of its first token, that of the highest mean, or \
-                that of the token with the highest score.",
+        about: "transformers' `aggregation_strategy`. `none`: each token by itself. `simple`: tokens of one label that \
+                follow each other, by B- and I-. The others give the tokens of a word one label before: that of its \
+                first token, that of the highest mean, or that of the token with the highest score.",
     },
     Field {
         name: "subwords",
         kind: FieldKind::Choice(&["space", "length"]),
         default: FieldDefault::Json("\"space\""),
-        about: "Which tokens continue a word. `space`: those without a space before them, as transformers does for tokenizers without a \
-                prefix for subwords. `length`: those whose token is longer than its text, by the input `tokens`, as it does for WordPiece.",
+        about: "Which tokens continue a word. `space`: those without a space before them, as transformers does for \
+                tokenizers without a prefix for subwords. `length`: those whose token is longer than its text, by the \
+                input `tokens`, as it does for WordPiece.",
     },
     Field {
         name: "unknown_token",
@@ -303,7 +306,7 @@ impl Spans {
 /// A text by its characters, which offsets count.
 struct Characters<'a> {
     text: &'a str,
-    /// Where each character begins, and where the text ends.
+    /// The first byte of each character, and the size of the text.
     starts: Vec<usize>,
 }
 

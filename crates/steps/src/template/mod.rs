@@ -17,11 +17,12 @@ use self::view::{View, check_room};
 /// The kind.
 pub const KIND: StepKind = StepKind {
     name: "template",
-    about: "Writes JSON as Python's `json.dumps` does. Everything in `template` is written as it is, but for two forms of objects. \
-            `{\"tensor\": \"NAME\"}` becomes the contents of a tensor, as `tolist()`: `\"index\": [0]` takes a part of it, `\"round\": 4` rounds \
-            its floats. `{\"each\": …, \"over\": \"NAME\"}` becomes a list with an element for each one along the first dimension of a \
-            tensor, in which the tensors are replaced by their parts at that place, unless they have `\"whole\": true`; \
-            `\"count\": \"NAME\"` names a tensor with the length of the list.",
+    about: "Writes JSON as Python's `json.dumps` does. Everything in `template` is written as it is, but for two forms \
+            of objects. `{\"tensor\": \"NAME\"}` becomes the contents of a tensor, as `tolist()`: `\"index\": [0]` \
+            takes a part of it, `\"round\": 4` rounds its floats. `{\"each\": …, \"over\": \"NAME\"}` becomes a list \
+            with an element for each one along the first dimension of a tensor, in which the tensors are replaced by \
+            their parts at that place, unless they have `\"whole\": true`; `\"count\": \"NAME\"` names a tensor with \
+            the length of the list.",
     inputs: &[Port {
         name: "tensors[]",
         about: "A list of tensors, by whose names the template refers to them.",
@@ -39,7 +40,8 @@ pub const KIND: StepKind = StepKind {
             name: "per_row",
             kind: FieldKind::Bool,
             default: FieldDefault::Json("false"),
-            about: "Writes a text for each place along the first dimension of the tensors, with their parts at that place.",
+            about: "Writes a text for each place along the first dimension of the tensors, with their parts at that \
+                    place.",
         },
         Field {
             name: "ascii",
@@ -208,7 +210,8 @@ mod tests {
     fn run(members: &str, tensors: &[(&str, Tensor)]) -> Result<Tensor, String> {
         let names: Vec<_> = tensors.iter().map(|(name, _)| format!("\"{name}\"")).collect();
         let text = format!(
-            "{{\"steps\": [{{\"step\": \"template\", \"inputs\": {{\"tensors\": [{}]}}, \"output\": \"y\", {members}}}]}}",
+            "{{\"steps\": [{{\"step\": \"template\", \"inputs\": {{\"tensors\": [{}]}}, \"output\": \"y\", \
+             {members}}}]}}",
             names.join(", ")
         );
         let list = StepList::read(&text, &|_, _| Err(String::new())).map_err(|error| error.text().to_owned())?;

@@ -21,7 +21,8 @@ pub fn compare(script: &str) {
     }
     assert!(count > 0, "the script wrote cases");
     println!(
-        "{script}: {count} cases, {} values equal, {} within a tolerance, largest difference {:e} relative; {} µs in steps",
+        "{script}: {count} cases, {} values equal, {} within a tolerance, largest difference {:e} relative; {} µs in \
+         steps",
         totals.exact, totals.near, totals.worst, totals.time_us
     );
 }
