@@ -7,10 +7,12 @@
 
 mod axes;
 mod axes;
+mod axes;
 pub mod cast;
 pub mod concat;
 pub mod ctc;
 pub mod detect;
+pub mod detokenize;
 pub mod fields;
 pub mod head;
 pub mod kind;
@@ -29,6 +31,7 @@ pub mod stack;
 pub mod template;
 pub mod tensors;
 mod texts;
+pub mod tokenize;
 #[cfg(test)]
 mod trial;
 mod vector;
@@ -38,4 +41,4 @@ pub use self::kind::{Port, Step, StepKind};
 pub use self::list::{ReadFile, StepList};
 
 /// All kinds of steps, in the order of the reference.
-pub const KINDS: &[&StepKind] = &[&cast::KIND, &concat::KIND, &ctc::KIND, &detect::KIND, &head::KIND, &parse::KIND, &pool::KIND, &scale::KIND, &select::KIND, &shape::KIND, &spans::KIND, &stack::KIND, &template::KIND];
+pub const KINDS: &[&StepKind] = &[&cast::KIND, &concat::KIND, &ctc::KIND, &detect::KIND, &detokenize::KIND, &head::KIND, &parse::KIND, &pool::KIND, &scale::KIND, &select::KIND, &shape::KIND, &spans::KIND, &stack::KIND, &template::KIND, &tokenize::KIND];

@@ -24,6 +24,8 @@ mod support {
     pub mod time_limit;
 }
 
+mod text;
+
 use std::path::PathBuf;
 use std::process::Command;
 

@@ -1,0 +1,193 @@
+//! The tokens of a request, row after row in flat lists, and the tensors made of them.
+
+use base::error::Error;
+use base::tensor::{Datatype, Tensor};
+
+use crate::limits::TOKENS_MAX;
+use crate::tensors::of_numbers;
+
+/// A token of a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Token {
+    /// Its number in the vocabulary.
+    pub id: u32,
+    /// The text that it is from, as the post-processor numbers them.
+    pub type_id: u32,
+    /// True if the post-processor added it.
+    pub is_special: bool,
+    /// First character and the one after the last; zeros for a special token.
+    pub offsets: [u32; 2],
+}
+
+/// The tokens of a request.
+#[derive(Debug, Default)]
+pub struct Rows {
+    tokens: Vec<Token>,
+    /// For each row, the number of its tokens.
+    lengths: Vec<usize>,
+    /// The sum of all lengths but that of the last row, which is not complete.
+    complete: usize,
+}
+
+impl Rows {
+    /// Empty, with room for `rows` rows.
+    pub fn new(rows: usize) -> Self {
+        Self { tokens: Vec::new(), lengths: Vec::with_capacity(rows), complete: 0 }
+    }
+
+    /// Adds a token to the row that [`Self::end_row`] will complete.
+    pub fn push(&mut self, token: Token) {
+        self.tokens.push(token);
+    }
+
+    /// The same for several tokens.
+    pub fn extend(&mut self, tokens: impl IntoIterator<Item = Token>) {
+        self.tokens.extend(tokens);
+    }
+
+    /// Completes a row.
+    ///
+    /// # Errors
+    /// If all rows have more than [`TOKENS_MAX`] tokens.
+    pub fn end_row(&mut self) -> Result<(), String> {
+        let length = self.tokens.len().saturating_sub(self.complete);
+        self.complete = self.tokens.len();
+        self.lengths.push(length);
+        if self.complete > TOKENS_MAX {
+            return Err(format!("the request has more than {TOKENS_MAX} tokens, the most that one may have"));
+        }
+        Ok(())
+    }
+
+    /// The number of tokens in the longest row.
+    pub fn longest(&self) -> usize {
+        self.lengths.iter().copied().max().unwrap_or(0)
+    }
+
+    /// The number of tokens that all rows have.
+    ///
+    /// # Errors
+    /// If rows differ.
+    pub fn common_length(&self) -> Result<usize, Error> {
+        let first = self.lengths.first().copied().unwrap_or(0);
+        match self.lengths.iter().position(|length| *length != first) {
+            None => Ok(first),
+            Some(row) => Err(Error::invalid(format!(
+                "'text' has elements of different numbers of tokens without padding: {first} in the first, {} in element \
+                 {row}; \"padding\" can be \"longest\"",
+                self.lengths.get(row).copied().unwrap_or(0)
+            ))),
+        }
+    }
+}
+
+/// The form of the output tensors: all rows are padded to one width.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    /// INT32 or INT64.
+    pub datatype: Datatype,
+    /// Tokens of each row, padding included.
+    pub width: usize,
+    /// True if padding comes before the tokens.
+    pub is_left: bool,
+    /// The token that pads.
+    pub pad: Token,
+}
+
+impl Form {
+    /// Checks the size of the outputs.
+    ///
+    /// # Errors
+    /// If they have more than [`TOKENS_MAX`] tokens, or an id does not fit INT32.
+    pub fn check(&self, rows: &Rows) -> Result<(), Error> {
+        let count = rows.lengths.len().checked_mul(self.width).filter(|count| *count <= TOKENS_MAX);
+        if count.is_none() {
+            return Err(Error::invalid(format!(
+                "'text' has {} elements of {} tokens with padding, more than the {TOKENS_MAX} tokens that one request may have",
+                rows.lengths.len(),
+                self.width
+            )));
+        }
+        let is_narrow = self.datatype == Datatype::Int32;
+        match rows.tokens.iter().chain([&self.pad]).map(|token| token.id).find(|id| i32::try_from(*id).is_err()) {
+            Some(id) if is_narrow => {
+                Err(Error::invalid(format!("the id {id} does not fit INT32; \"datatype\" can be \"INT64\"")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A tensor [rows, width] of one number of each token.
+    pub fn tensor(&self, rows: &Rows, of: impl Fn(&Token) -> u32) -> Tensor {
+        let shape = [rows.lengths.len(), self.width];
+        self.numbers(&shape, rows, |token| [of(token)], [of(&self.pad)])
+    }
+
+    /// A tensor [rows, width] with 1 for a token and 0 for padding.
+    pub fn mask(&self, rows: &Rows) -> Tensor {
+        let shape = [rows.lengths.len(), self.width];
+        self.numbers(&shape, rows, |_| [1], [0])
+    }
+
+    /// A tensor [rows, width, 2] of offsets.
+    pub fn offsets(&self, rows: &Rows) -> Tensor {
+        let shape = [rows.lengths.len(), self.width, 2];
+        self.numbers(&shape, rows, |token| token.offsets, [0, 0])
+    }
+
+    /// A tensor [rows] with the number of tokens without padding.
+    pub fn lengths(&self, rows: &Rows) -> Tensor {
+        let shape = [rows.lengths.len()];
+        let lengths = rows.lengths.iter();
+        match self.datatype {
+            Datatype::Int32 => {
+                let lengths = lengths.map(|length| i32::try_from(*length).unwrap_or(i32::MAX));
+                of_numbers(Datatype::Int32, &shape, lengths.collect())
+            }
+            _ => {
+                let lengths = lengths.map(|length| i64::try_from(*length).unwrap_or(i64::MAX));
+                of_numbers(Datatype::Int64, &shape, lengths.collect())
+            }
+        }
+    }
+
+    fn numbers<const N: usize>(
+        &self,
+        shape: &[usize],
+        rows: &Rows,
+        of: impl Fn(&Token) -> [u32; N],
+        pad: [u32; N],
+    ) -> Tensor {
+        match self.datatype {
+            // `check` has found that each fits.
+            Datatype::Int32 => of_numbers(Datatype::Int32, shape, self.padded(rows, of, pad, u32::cast_signed)),
+            _ => of_numbers(Datatype::Int64, shape, self.padded(rows, of, pad, i64::from)),
+        }
+    }
+
+    fn padded<T: Copy, const N: usize>(
+        &self,
+        rows: &Rows,
+        of: impl Fn(&Token) -> [u32; N],
+        pad: [u32; N],
+        as_number: impl Fn(u32) -> T,
+    ) -> Vec<T> {
+        // `check` has bounded the product.
+        let mut numbers = Vec::with_capacity(rows.lengths.len().saturating_mul(self.width).saturating_mul(N));
+        let mut rest = &rows.tokens[..];
+        for length in &rows.lengths {
+            let (row, after) = rest.split_at_checked(*length).unwrap_or((rest, &[]));
+            rest = after;
+            let padding = std::iter::repeat_n(pad, self.width.saturating_sub(row.len())).flatten().map(&as_number);
+            let of_row = row.iter().flat_map(&of).map(&as_number);
+            if self.is_left {
+                numbers.extend(padding);
+                numbers.extend(of_row);
+            } else {
+                numbers.extend(of_row);
+                numbers.extend(padding);
+            }
+        }
+        numbers
+    }
+}
