@@ -65,7 +65,8 @@ impl Detokenize {
         Ok(texts)
     }
 
-    /// Bytes of all tokens of a row and a space between; where even the longest one is short enough, a bound above that.
+    /// Bytes of all tokens of a row and a space between; where even the longest one is short enough, a
+    /// bound above that.
     fn size(&self, row: &[u32]) -> usize {
         let bound = row.len().saturating_mul(self.token_size_max.saturating_add(1));
         if bound <= ROW_SIZE {
@@ -143,4 +144,98 @@ fn mask_of<'a>(mask: &'a Tensor, ids: &Tensor) -> Result<std::borrow::Cow<'a, [i
         )));
     }
     integers("mask", mask)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+mod tests {
+    use base::tensor::Datatype;
+    use base::tensor::strings::Strings;
+
+    use super::*;
+    use crate::StepList;
+    use crate::tensors::{of_floats, of_numbers};
+
+    const FILE: &str = r#"{"version": "1.0", "added_tokens": [{"id": 0, "content": "<s>", "single_word": false, "lstrip": false,
+        "rstrip": false, "normalized": false, "special": true}], "normalizer": null, "pre_tokenizer": null, "post_processor": null,
+        "decoder": null, "model": {"type": "WordLevel", "vocab": {"<s>": 0, "a": 1, "b": 2}, "unk_token": "a"}}"#;
+
+    fn run(parameters: &str, tensors: [Option<Tensor>; 3]) -> Result<Tensor, String> {
+        let names = ["ids", "length", "mask"];
+        let given = names.iter().zip(&tensors).filter(|(_, tensor)| tensor.is_some());
+        let inputs: Vec<_> = given.map(|(name, _)| format!("\"{name}\": \"{name}\"")).collect();
+        let text = format!(
+            r#"{{"steps": [{{"step": "detokenize", "inputs": {{{}}}, "output": "text", "file": "t.json"{parameters}}}]}}"#,
+            inputs.join(", ")
+        );
+        let list = StepList::read(&text, &|_, _| Ok(FILE.as_bytes().to_vec())).map_err(|why| why.text().to_owned())?;
+        let input = |name: &str| tensors[names.iter().position(|known| *known == name).unwrap()].clone();
+        let output = list.run(input, &["text"]).map_err(|why| why.text().replace("step 1 (detokenize): ", ""))?;
+        Ok(output.into_iter().next().flatten().unwrap())
+    }
+
+    fn of_ids(shape: &[usize], ids: &[i64]) -> Tensor {
+        of_numbers(Datatype::Int64, shape, ids.to_vec())
+    }
+
+    #[test]
+    fn tokens_that_count_become_texts() {
+        let check = |parameters: &str, tensors: [Option<Tensor>; 3], shape: &[i64], want: &[&str]| {
+            let text = run(parameters, tensors).unwrap();
+            assert_eq!(text.shape[..], *shape);
+            let texts: Vec<_> = Strings::new(&text.contents).map(|text| text.unwrap().to_vec()).collect();
+            assert_eq!(texts, want.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());
+        };
+        let ids = || Some(of_ids(&[2, 3], &[0, 1, 2, 2, 9, 1]));
+        check("", [ids(), None, None], &[2], &["a b", "b a"]);
+        check(r#", "skip_special_tokens": false"#, [ids(), None, None], &[2], &["<s> a b", "b a"]);
+        check("", [ids(), Some(of_ids(&[2], &[2, 0])), None], &[2], &["a", ""]);
+        check("", [ids(), None, Some(of_ids(&[2, 3], &[1, 0, 1, 0, 0, 1]))], &[2], &["b", "a"]);
+        check("", [Some(of_ids(&[2], &[1, 2])), None, None], &[], &["a b"]);
+        check("", [Some(of_ids(&[1, 2, 0], &[])), None, None], &[1, 2], &["", ""]);
+    }
+
+    #[test]
+    fn wrong_tensors_are_named() {
+        let check =
+            |tensors: [Option<Tensor>; 3], want: &str| assert_eq!(run("", tensors).err().as_deref(), Some(want));
+        let ids = || Some(of_ids(&[1, 2], &[1, 2]));
+        let scalar = "'ids' must have a shape that ends with [tokens], but its shape is []";
+        check([Some(of_ids(&[], &[1])), None, None], scalar);
+        let floats = "'ids' must hold integers of at most 64 bits with a sign, but it is FP32";
+        check([Some(of_floats(&[1], vec![1.0])), None, None], floats);
+        check([Some(of_ids(&[1], &[-1])), None, None], "'ids' has -1 in row 0: an id is from 0 to 4294967295");
+        let length = "'length' must have the shape [1] of rows, but its shape is [2]";
+        check([ids(), Some(of_ids(&[2], &[1, 1])), None], length);
+        check([ids(), Some(of_ids(&[1], &[3])), None], "'length' has 3 for row 0, which has 2 tokens");
+        check([ids(), Some(of_ids(&[1], &[-1])), None], "'length' has -1 for row 0, which has 2 tokens");
+        check(
+            [ids(), None, Some(of_ids(&[2], &[1, 1]))],
+            "'mask' must have the shape [1, 2] of 'ids', but its shape is [2]",
+        );
+        let many = TOKENS_MAX + 1;
+        let large = format!("'ids' has the shape [{many}], more than {TOKENS_MAX} tokens");
+        check([Some(of_ids(&[many], &vec![1; many])), None, None], &large);
+    }
+
+    #[test]
+    fn texts_are_bounded_before_they_are_made() {
+        let mut step = Detokenize {
+            tokenizer: Tokenizer::from_bytes(FILE).unwrap(),
+            skips_special_tokens: false,
+            token_size_max: 1 << 30,
+        };
+        let row = vec![1; 1000];
+        assert_eq!(step.size(&row), 2000);
+        step.token_size_max = 3;
+        assert_eq!(step.size(&row), 0);
+        let long = FILE.replace("\"a\"", &format!("\"{}\"", "a".repeat(1 << 20)));
+        step.tokenizer = Tokenizer::from_bytes(long).unwrap();
+        step.token_size_max = 1 << 20;
+        let error = step.decoded(&[vec![1; 100]]).unwrap_err();
+        assert_eq!(
+            error,
+            format!("'ids' stand for more than {DETOKENIZED_SIZE_MAX} bytes of text, the most of a request")
+        );
+    }
 }

@@ -34,10 +34,14 @@ pub const DETECT_CANDIDATES_MAX: usize = 30_000;
 pub const PARSED_TEXTS_MAX: usize = 65_536;
 /// Bytes of one text that `tokenize` reads, its prefix included. The tokenizer keeps some hundred bytes for each of them; models read
 /// a few thousand.
+/// Bytes of one text that `tokenize` reads, its prefix included. The tokenizer keeps some hundred bytes for
+/// each of them; models read a few thousand.
 pub const TEXT_SIZE_MAX: usize = 1 << 20;
 
-/// Tokens of one request, padding included: 4,096 texts of 512 tokens. All outputs together have then up to 100 MB.
+/// Tokens of one request, padding included: 4,096 texts of 512 tokens. All outputs together have then up to
+/// 100 MB.
 pub const TOKENS_MAX: usize = 1 << 21;
 
-/// Bytes of all texts that one request to `detokenize` may produce: two million tokens of English have some 10 MB.
+/// Bytes of all texts that one request to `detokenize` may produce: two million tokens of English have some
+/// 10 MB.
 pub const DETOKENIZED_SIZE_MAX: usize = 64 << 20;

@@ -1,7 +1,9 @@
-//! `tokenize`: texts as tokens of a `tokenizer.json`, as Python's `tokenizers` and the fast tokenizers of `transformers` give them.
+//! `tokenize`: texts as tokens of a `tokenizer.json`, as Python's `tokenizers` and the fast tokenizers of
+//! `transformers` give them.
 //!
-//! The crate `tokenizers` does the work, one row after the other on the calling thread: its own batches run on a pool of threads,
-//! which a server with pinned cores has no room for. A panic of the crate ends the request.
+//! The crate `tokenizers` does the work, one row after the other on the calling thread: its own batches run
+//! on a pool of threads, which a server with pinned cores has no room for. A panic of the crate ends the
+//! request.
 
 mod bert;
 mod characters;
@@ -66,7 +68,7 @@ const FIELDS: &[Field] = &[
         name: "config",
         kind: FieldKind::File,
         default: FieldDefault::Unset,
-        about: "The `tokenizer_config.json` beside it, for `model_max_length`, `pad_token`, `pad_token_type_id`, `padding_side` and \
+        about: "The `tokenizer_config.json` beside it, for `model_max_length`, `pad_token`, `padding_side` and \
                 `truncation_side`.",
     },
     Field {
@@ -251,4 +253,217 @@ fn texts<'a>(port: &str, tensor: &'a Tensor, prefix_size: usize) -> Result<Vec<&
         std::str::from_utf8(element).map_err(broken)
     };
     elements.iter().enumerate().map(text).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::StepList;
+    use crate::tensors::{integers, of_floats, of_strings};
+
+    /// A small tokenizer of BERT's parts, with these members in place of its own.
+    pub fn tokenizer_json(others: &str) -> String {
+        let vocabulary =
+            ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "hello", "world", "##s", "a", "b", ",", "\u{4e2d}", "cafe"];
+        let vocabulary: Vec<_> =
+            vocabulary.iter().enumerate().map(|(id, token)| format!("\"{token}\": {id}")).collect();
+        let added = |id: usize, token: &str| {
+            format!(
+                r#"{{"id": {id}, "content": "{token}", "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true}}"#
+            )
+        };
+        let added = [added(0, "[PAD]"), added(2, "[CLS]"), added(3, "[SEP]")].join(", ");
+        format!(
+            r###"{{"version": "1.0", {others} "added_tokens": [{added}],
+            "normalizer": {{"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null,
+            "lowercase": true}}, "pre_tokenizer": {{"type": "BertPreTokenizer"}},
+            "post_processor": {{"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}}, "decoder": null,
+            "model": {{"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 10, "vocab": {{{}}}}}}}"###,
+            vocabulary.join(", ")
+        )
+    }
+
+    /// The list of one step that writes all outputs, or the error without the place of the step.
+    fn list(parameters: &str, file: &str, config: &str, has_pair: bool) -> Result<StepList, String> {
+        let pair = if has_pair { r#", "pair": "pair""# } else { "" };
+        let outputs =
+            KIND.outputs.iter().map(|port| format!("\"{0}\": \"{0}\"", port.name)).collect::<Vec<_>>().join(", ");
+        let text = format!(
+            r#"{{"steps": [{{"step": "tokenize", "inputs": {{"text": "text"{pair}}}, "outputs": {{{outputs}}},
+            "file": "t.json"{parameters}}}]}}"#
+        );
+        let read = |name: &str, _| match name {
+            "t.json" => Ok(file.as_bytes().to_vec()),
+            "c.json" => Ok(config.as_bytes().to_vec()),
+            _ => Err("no such file".to_owned()),
+        };
+        StepList::read(&text, &read).map_err(|why| {
+            let text = why.text().replace("step 1: line 2: ", "");
+            text.replace("step 1: line 1: ", "")
+        })
+    }
+
+    fn run(list: &StepList, text: &Tensor, pair: Option<&Tensor>) -> Result<Vec<Tensor>, String> {
+        let names: Vec<_> = KIND.outputs.iter().map(|port| port.name).collect();
+        let input = |name: &str| if name == "text" { Some(text.clone()) } else { pair.cloned() };
+        let outputs = list.run(input, &names).map_err(|why| why.text().replace("step 1 (tokenize): ", ""))?;
+        Ok(outputs.into_iter().map(Option::unwrap).collect())
+    }
+
+    fn numbers(tensor: &Tensor) -> Vec<i64> {
+        integers("output", tensor).unwrap().into_owned()
+    }
+
+    #[test]
+    fn rows_are_padded_and_each_token_has_its_place_in_the_text() {
+        let step = list(r#", "pad_token": "[PAD]""#, &tokenizer_json(""), "", false).unwrap();
+        let text = of_strings(&[2, 1], ["Hellos, \u{4e2d} CAF\u{c9}", "b"]);
+        let got = run(&step, &text, None).unwrap();
+        assert_eq!(got[0].shape[..], [2, 7]);
+        assert_eq!(numbers(&got[0]), [2, 4, 6, 9, 10, 11, 3, 2, 8, 3, 0, 0, 0, 0]);
+        assert_eq!(numbers(&got[1]), [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0]);
+        assert_eq!(numbers(&got[3]), [1, 0, 0, 0, 0, 0, 1, 1, 0, 1, 1, 1, 1, 1]);
+        assert_eq!(got[4].shape[..], [2, 7, 2]);
+        assert_eq!(numbers(&got[4])[..16], [0, 0, 0, 5, 5, 6, 6, 7, 8, 9, 10, 14, 0, 0, 0, 0]);
+        assert_eq!(numbers(&got[5]), [7, 3]);
+    }
+
+    #[test]
+    fn pairs_are_shortened_and_typed() {
+        let parameters = r#", "padding": "off", "max_length": 7, "datatype": "INT32""#;
+        let step = list(parameters, &tokenizer_json(""), "", true).unwrap();
+        let (text, pair) = (of_strings(&[1], ["a a a a"]), of_strings(&[1], ["b b b"]));
+        let got = run(&step, &text, Some(&pair)).unwrap();
+        assert_eq!(got[0].datatype, Datatype::Int32);
+        assert_eq!(numbers(&got[0]), [2, 7, 7, 3, 8, 8, 3]);
+        assert_eq!(numbers(&got[2]), [0, 0, 0, 0, 1, 1, 1]);
+        // Without the second text, which is optional.
+        assert_eq!(numbers(&run(&step, &text, None).unwrap()[0]), [2, 7, 7, 7, 7, 3]);
+    }
+
+    #[test]
+    fn lengths_and_sides_come_from_the_list_then_the_config_then_the_file() {
+        let file = tokenizer_json(
+            r#""truncation": {"direction": "Left", "max_length": 5, "strategy": "LongestFirst", "stride": 0},
+            "padding": {"strategy": {"Fixed": 6}, "direction": "Left", "pad_to_multiple_of": 4, "pad_id": 0, "pad_type_id": 0,
+            "pad_token": "[PAD]"},"#,
+        );
+        let config = r#"{"model_max_length": 4, "pad_token": {"content": "b"}, "padding_side": "right", "truncation_side": "right"}"#;
+        let text = of_strings(&[1], ["hello a b world"]);
+        let ids = |parameters: &str| {
+            let step = list(parameters, &file, config, false).unwrap_or_else(|why| panic!("{parameters}: {why}"));
+            numbers(&run(&step, &text, None).unwrap()[0])
+        };
+        assert_eq!(ids(""), [2, 7, 8, 5, 3]);
+        assert_eq!(ids(r#", "padding": "file""#), [0, 0, 0, 2, 7, 8, 5, 3]);
+        assert_eq!(ids(r#", "config": "c.json""#), [2, 4, 7, 3]);
+        assert_eq!(ids(r#", "config": "c.json", "truncation": "file""#), [2, 4, 7, 8, 3]);
+        assert_eq!(ids(r#", "config": "c.json", "pad_to_multiple_of": 6"#), [2, 4, 7, 3, 8, 8]);
+        assert_eq!(ids(r#", "config": "c.json", "padding_side": "left", "pad_to_multiple_of": 5"#), [8, 2, 4, 7, 3]);
+        assert_eq!(ids(r#", "config": "c.json", "truncation_side": "left""#), [2, 8, 5, 3]);
+        assert_eq!(ids(r#", "padding": "max_length", "max_length": 7, "pad_id": 9"#), [9, 2, 4, 7, 8, 5, 3]);
+        assert_eq!(ids(r#", "truncation": "off", "padding": "off""#), [2, 4, 7, 8, 5, 3]);
+        assert_eq!(
+            ids(r#", "truncation": "off", "padding": "off", "add_special_tokens": false, "prefix": "a ""#),
+            [7, 4, 7, 8, 5]
+        );
+        let unlimited = list(
+            r#", "config": "c.json""#,
+            &tokenizer_json(""),
+            r#"{"model_max_length": 1e30, "pad_token": "a"}"#,
+            false,
+        );
+        assert_eq!(run(&unlimited.unwrap(), &of_strings(&[1], ["a ".repeat(2000)]), None).unwrap()[0].shape[1], 2002);
+    }
+
+    #[test]
+    fn wrong_parameters_and_files_are_named() {
+        let file = tokenizer_json("");
+        let check = |parameters: &str, config: &str, want: &str| {
+            let got = list(parameters, &file, config, false).err();
+            assert_eq!(got.as_deref(), Some(want), "{parameters} {config}");
+        };
+        check("", "", "\"padding\": needs \"pad_token\" or \"pad_id\": neither file names a padding token");
+        check(r#", "pad_token": "x""#, "", "\"pad_token\": the padding token \"x\" is not in the vocabulary");
+        check(r#", "pad_token": "a", "pad_id": 1"#, "", "\"pad_id\": cannot be given with \"pad_token\"");
+        let needs = "needs the parameter \"max_length\": neither file has a length";
+        check(r#", "padding": "max_length""#, "", &format!("\"padding\": {needs}"));
+        check(r#", "truncation": "longest_first""#, "", &format!("\"truncation\": {needs}"));
+        check(r#", "truncation": "only_second""#, "", "\"truncation\": \"only_second\" needs the input \"pair\"");
+        check(r#", "max_length": 1"#, "", "\"max_length\": is 1, but 2 special tokens are added to each row");
+        check(r#", "config": "x.json""#, "", "\"config\": cannot read 'x.json': no such file");
+        let bad = |config: &str, why: &str| {
+            let want = format!("\"config\": 'c.json' is not a valid tokenizer_config.json: {why}");
+            check(r#", "config": "c.json""#, config, &want);
+        };
+        bad("[]", "it is not an object");
+        bad(r#"{"model_max_length": "x"}"#, "\"model_max_length\" must be a number");
+        bad(r#"{"model_max_length": -1}"#, "\"model_max_length\" must be an integer from 0, but it is -1");
+        bad(r#"{"padding_side": "up"}"#, "\"padding_side\" must be \"left\" or \"right\"");
+        bad(r#"{"pad_token": 1}"#, "\"pad_token\" must be a string, or an object with \"content\"");
+        bad(r#"{"pad_token": {}}"#, "\"pad_token\" has no \"content\"");
+        let why = list("", "{}", "", false).err().unwrap();
+        assert!(why.starts_with("\"file\": 't.json' is not a valid tokenizer.json: "), "{why}");
+        let panics = file.replace("{\"type\": \"BertPreTokenizer\"}", "{\"type\": \"FixedLength\", \"length\": 0}");
+        let why = list("", &panics, "", false).err().unwrap();
+        assert!(why.contains("the tokenizer panicked: "), "{why}");
+        let wide = tokenizer_json(
+            r#""padding": {"strategy": {"Fixed": 9000000}, "direction": "Left", "pad_to_multiple_of": null, "pad_id": 0,
+            "pad_type_id": 0, "pad_token": ""},"#,
+        );
+        let why = list(r#", "padding": "file""#, &wide, "", false).err().unwrap();
+        assert_eq!(why, "\"padding\": pads to more than 2097152 tokens, the most of a request");
+    }
+
+    #[test]
+    fn wrong_tensors_are_named() {
+        let file = tokenizer_json("");
+        let check = |parameters: &str, text: &Tensor, pair: Option<&Tensor>, want: &str| {
+            let step = list(parameters, &file, "", true).unwrap();
+            assert_eq!(run(&step, text, pair).err().as_deref(), Some(want));
+        };
+        let one = of_strings(&[1], ["a"]);
+        let bare = r#", "padding": "off""#;
+        check(bare, &of_floats(&[1], vec![1.0]), None, "'text' must hold BYTES, but it is FP32");
+        let shape = "'text' must have the shape [N] or [N, 1] with N elements, but its shape is [1, 2] and it has 2";
+        check(bare, &of_strings(&[1, 2], ["a", "b"]), None, shape);
+        let shape = "'text' must have the shape [N] or [N, 1] with N elements, but its shape is [3] and it has 1";
+        check(bare, &of_strings(&[3], ["a"]), None, shape);
+        check(bare, &of_strings(&[2], [&b"a"[..], b"\xff"]), None, "'text' has the element 1 that is not UTF-8");
+        check(bare, &one, Some(&of_strings(&[1], [b"\xff"])), "'pair' has the element 0 that is not UTF-8");
+        let count = "'pair' must have 1 elements as 'text' has, but it has 2";
+        check(bare, &one, Some(&of_strings(&[2], ["a", "b"])), count);
+        let ragged = "'text' has elements of different numbers of tokens without padding: 3 in the first, 4 in element 1; \
+                      \"padding\" can be \"longest\"";
+        check(bare, &of_strings(&[2], ["a", "a b"]), None, ragged);
+        let long =
+            "'text' has an element of 5 tokens, more than the 4 that rows are padded to; \"truncation\" shortens it";
+        let fixed = r#", "padding": "max_length", "max_length": 4, "truncation": "off", "pad_id": 0"#;
+        check(fixed, &of_strings(&[1], ["a b a"]), None, long);
+        let size = TEXT_SIZE_MAX - 1;
+        let large = format!("'text' has the element 0 of {TEXT_SIZE_MAX} bytes, more than {size}");
+        check(r#", "padding": "off", "prefix": "a""#, &of_strings(&[1], ["a".repeat(TEXT_SIZE_MAX)]), None, &large);
+        let wide = format!(
+            "'text' has 65536 elements of 100 tokens with padding, more than the {TOKENS_MAX} tokens that one request may have"
+        );
+        let fixed = r#", "padding": "max_length", "max_length": 100, "pad_id": 0"#;
+        check(fixed, &of_strings(&[65_536], vec!["a"; 65_536]), None, &wide);
+        let many = format!("the request has more than {TOKENS_MAX} tokens, the most that one may have");
+        check(bare, &of_strings(&[5], vec!["a ".repeat(500_000); 5]), None, &many);
+        let id = "the id 4294967295 does not fit INT32; \"datatype\" can be \"INT64\"";
+        check(r#", "pad_id": 4294967295, "datatype": "INT32""#, &one, None, id);
+    }
+
+    #[test]
+    fn no_rows_have_no_tokens() {
+        let step = list(r#", "pad_id": 0"#, &tokenizer_json(""), "", false).unwrap();
+        let got = run(&step, &of_strings::<&str>(&[0], []), None).unwrap();
+        assert_eq!(
+            got.iter().map(|output| output.shape[..].to_vec()).collect::<Vec<_>>()[..2],
+            [vec![0, 0], vec![0, 0]]
+        );
+    }
 }

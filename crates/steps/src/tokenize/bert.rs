@@ -1,8 +1,10 @@
-//! WordPiece as BERT has it, without an allocation for each token: several times as fast as the crate `tokenizers`, and the
-//! same tokens.
+//! WordPiece as BERT has it, without an allocation for each token: several times as fast as the crate
+//! `tokenizers`, and the same tokens.
 //!
-//! Only for tokenizers of the usual parts: `BertNormalizer`, `BertPreTokenizer`, `WordPiece`, and a post-processor that puts
-//! special tokens around. All rules about characters are asked of the crate's own parts, once for each character. A text with a character outside the tables, or with an added token inside, is left to the crate.
+//! Only for tokenizers of the usual parts: `BertNormalizer`, `BertPreTokenizer`, `WordPiece`, and a
+//! post-processor that puts special tokens around. All rules about characters are asked of the crate's own
+//! parts, once for each character. A text with a character outside the tables, or with an added token
+//! inside, is left to the crate.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

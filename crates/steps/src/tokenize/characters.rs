@@ -1,7 +1,8 @@
-//! What `BertNormalizer` and `BertPreTokenizer` make of each character, asked of the crate's own ones.
+//! The part of each character in the words that `BertNormalizer` and `BertPreTokenizer` make, asked of the crate's own ones.
 //!
-//! That is a table because they treat characters one by one, with two exceptions: marks that are not stripped may change places,
-//! and what is left of a combination may be a space or punctuation. Neither is in the tables.
+//! That is a table because they treat characters one by one, with two exceptions: marks that are not
+//! stripped may change places, and what is left of a combination may be a space or punctuation. Neither is
+//! in the tables.
 
 use std::sync::OnceLock;
 
@@ -26,7 +27,8 @@ pub enum Character<'a> {
     Word(char),
 }
 
-/// The table, in pages that are filled when a text first needs one: a page takes half a millisecond, all of them a fifth of a second.
+/// The table, in pages that are filled when a text first needs one: a page takes half a millisecond, all of
+/// them a fifth of a second.
 pub struct Characters {
     normalizer: BertNormalizer,
     pages: Vec<OnceLock<Page>>,
@@ -51,8 +53,8 @@ enum Entry {
     Word(char),
 }
 
-/// Characters in the tables: Latin, Greek, Cyrillic and Armenian scripts with their marks, punctuation and symbols, Japanese,
-/// Chinese, Korean, wide forms, emoji.
+/// Characters in the tables: Latin, Greek, Cyrillic and Armenian scripts with their marks, punctuation and
+/// symbols, Japanese, Chinese, Korean, wide forms, emoji.
 const RANGES: [std::ops::RangeInclusive<u32>; 10] = [
     0x0000..=0x058f,
     0x1e00..=0x20cf,

@@ -1,7 +1,8 @@
 //! One text, or a pair of them, as tokens: by [`Bert`] where it can, else by the crate `tokenizers`.
 //!
-//! The parts of the crate's own pipeline are called one by one, as its release 0.23.3 on PyPI does: release 0.23.2, the last one for
-//! Rust, cuts each text of a pair off before it compares their lengths, so other tokens are left.
+//! The parts of the crate's own pipeline are called one by one, as its release 0.23.3 on PyPI does: release
+//! 0.23.2, the last one for Rust, cuts each text of a pair off before it compares their lengths, so other
+//! tokens are left.
 
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::utils::truncation::truncate_encodings;

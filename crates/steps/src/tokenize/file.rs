@@ -1,5 +1,6 @@
-//! `tokenizer.json` and `tokenizer_config.json`, read without trust: the crate `tokenizers` panics on some malformed files
-//! (its issues 2094 and 2198, its pull request 2151), so every call of it is made here, and a panic becomes an error.
+//! `tokenizer.json` and `tokenizer_config.json`, read without trust: the crate `tokenizers` panics on some
+//! malformed files (its issues 2094 and 2198, its pull request 2151), so every call of it is made here, and
+//! a panic becomes an error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -32,7 +33,8 @@ pub fn read_tokenizer(fields: &Fields<'_>) -> Result<TokenizerFile, Error> {
         let mut tokenizer = Tokenizer::from_bytes(&contents).map_err(|why| why.to_string())?;
         let (padding, truncation) = (tokenizer.get_padding().cloned(), tokenizer.get_truncation().cloned());
         tokenizer.with_padding(None).with_truncation(None).map_err(|why| why.to_string())?;
-        // An error of the trial is no fault of the file: a vocabulary without an unknown token refuses most texts. A panic is.
+        // An error of the trial is no fault of the file: a vocabulary without an unknown token refuses most
+        // texts. A panic is.
         for is_special in [true, false] {
             let tried = tokenizer.encode_char_offsets(TRIAL, is_special);
             let _ = tokenizer.encode_char_offsets((TRIAL, TRIAL), is_special);
@@ -52,7 +54,8 @@ const TRIAL: &str = "A trial: caf\u{e9} \u{4e2d}\u{6587} 123\n  \u{1f600}!";
 /// # Errors
 /// That of `calls`, or the text of the panic.
 pub fn guarded<T>(calls: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    // What a panic leaves behind is dropped, or is a cache that its lock marks as broken and the crate then passes over.
+    // A half-changed value is dropped, or is a cache of the crate: its lock is marked as broken then, and the
+    // crate passes over it.
     match catch_unwind(AssertUnwindSafe(calls)) {
         Ok(result) => result,
         Err(panic) => {
@@ -70,8 +73,6 @@ pub struct Config {
     pub model_max_length: Option<usize>,
     /// The text of the padding token.
     pub pad_token: Option<String>,
-    /// The type id of padding.
-    pub pad_token_type_id: Option<u32>,
     /// `left` or `right`.
     pub padding_side: Option<String>,
     /// `left` or `right`.
@@ -105,13 +106,6 @@ pub fn read_config(fields: &Fields<'_>) -> Result<Config, Error> {
             Some(_) => return Err(wrong("\"model_max_length\" must be a number")),
         },
         pad_token: member("pad_token").map(token_text).transpose().map_err(|why| wrong(&why))?,
-        pad_token_type_id: match member("pad_token_type_id") {
-            None => None,
-            Some(PlacedValue::Number(number)) => {
-                Some(number.parse().map_err(|_| wrong("\"pad_token_type_id\" must be an integer from 0"))?)
-            }
-            Some(_) => return Err(wrong("\"pad_token_type_id\" must be an integer from 0")),
-        },
         padding_side: side("padding_side")?,
         truncation_side: side("truncation_side")?,
     })

@@ -1,5 +1,5 @@
-//! Parameters of `tokenize`, completed by its two files: first what the list gives, then tokenizer_config.json, then
-//! tokenizer.json.
+//! Parameters of `tokenize`, completed by its two files: first what the list gives, then
+//! tokenizer_config.json, then tokenizer.json.
 
 use base::error::Error;
 use base::tensor::Datatype;
@@ -82,10 +82,9 @@ pub fn read_padding(
     if matches!(width, Width::Fixed(width) if width > TOKENS_MAX) {
         return Err(fields.error("padding", &format!("pads to more than {TOKENS_MAX} tokens, the most of a request")));
     }
-    let multiple_of_file = match (fields.text("padding").as_str(), of_file) {
-        ("file", Some(padding)) => padding.pad_to_multiple_of.filter(|multiple| *multiple > 0),
-        _ => None,
-    };
+    // The multiple and the type id are only taken over with the rest of it: transformers does not read them.
+    let taken_over = of_file.filter(|_| fields.text("padding") == "file");
+    let multiple_of_file = taken_over.and_then(|padding| padding.pad_to_multiple_of).filter(|multiple| *multiple > 0);
     let multiple = fields.count("pad_to_multiple_of").or(multiple_of_file).unwrap_or(1);
     if multiple > TOKENS_MAX {
         return Err(
@@ -94,7 +93,7 @@ pub fn read_padding(
     }
     let side = Some(fields.text("padding_side")).filter(|side| !side.is_empty()).or(config.padding_side.clone());
     let is_left_in_file = of_file.is_some_and(|padding| matches!(padding.direction, PaddingDirection::Left));
-    let type_id = config.pad_token_type_id.or(of_file.map(|padding| padding.pad_type_id)).unwrap_or(0);
+    let type_id = taken_over.map_or(0, |padding| padding.pad_type_id);
     let id = match pad_id(fields, file, config)? {
         Some(id) => id,
         None if width == Width::Unpadded => 0,
@@ -141,7 +140,8 @@ pub struct Truncation {
 /// Reads the parameters of truncation.
 ///
 /// # Errors
-/// If a parameter has no meaning without another one that is not given, or the length has no room for special tokens.
+/// If a parameter has no meaning without another one that is not given, or the length has no room for
+/// special tokens.
 pub fn read_truncation(
     fields: &Fields<'_>,
     file: &TokenizerFile,

@@ -30,8 +30,8 @@ pub enum Part {
 pub struct Template(Vec<Part>);
 
 impl Template {
-    /// The template of a post-processor for one text or a pair; without one, of texts alone. `None` if it does not treat
-    /// tokens alike, or fails. May panic if the crate does.
+    /// The template of a post-processor for one text or a pair; without one, of texts alone. `None` if it
+    /// does not treat tokens alike, or fails. May panic if the crate does.
     pub fn of(processor: Option<&PostProcessorWrapper>, adds_special_tokens: bool, is_pair: bool) -> Option<Self> {
         let Some(processor) = processor else {
             let mut parts = vec![Part::First { type_id: 0 }];

@@ -25,6 +25,7 @@ mod support {
 }
 
 mod text;
+mod text_files;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -36,13 +37,18 @@ use crate::support::python::Environment;
 /// `None` if no environment can be made.
 pub fn played(script: &str, arguments: &[&str]) -> Option<Folder> {
     let environment = Environment::create("steps", "crates/steps/tests/exact/requirements.txt", &["python3"])?;
+    Some(played_in(&environment, script, arguments))
+}
+
+/// The same in another environment.
+pub fn played_in(environment: &Environment, script: &str, arguments: &[&str]) -> Folder {
     let folder = Folder::new(script);
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/exact").join(script);
     let mut command = Command::new(environment.python());
     command.arg("-B").arg(script).arg(folder.path()).args(arguments);
     let output = command.output().expect("the interpreter is there");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(folder)
+    folder
 }
 
 /// Returns true for the whole comparison and not its short form: DEUTERON_TESTS has `steps`.

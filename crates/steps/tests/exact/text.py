@@ -248,4 +248,5 @@ def decoded(folder, name, tokenizer, source, count):
         (folder / f"{name}.{label}").write_bytes(packed([plain.decode(row, skip_special_tokens=skip) for row in rows]))
 
 
-main()
+if __name__ == "__main__":
+    main()
