@@ -29,6 +29,13 @@ pub const KIND: StepKind = StepKind {
             default: FieldDefault::Json("true"),
             about: "Leaves out tokens that the file marks as special, such as `[CLS]`.",
         },
+        Field {
+            name: "clean_up_tokenization_spaces",
+            kind: FieldKind::Bool,
+            default: FieldDefault::Json("false"),
+            about: "Takes the space away before punctuation and English contractions, as `transformers` does; its release 5 \
+                    only for tokenizers that are not BPE.",
+        },
     ],
     build: |fields| Ok(Box::new(Detokenize::build(fields)?)),
 };
@@ -36,6 +43,7 @@ pub const KIND: StepKind = StepKind {
 struct Detokenize {
     tokenizer: Tokenizer,
     skips_special_tokens: bool,
+    cleans_up: bool,
     /// Bytes of the longest token.
     token_size_max: usize,
 }
@@ -44,7 +52,12 @@ impl Detokenize {
     fn build(fields: &Fields<'_>) -> Result<Self, Error> {
         let tokenizer = read_tokenizer(fields)?.tokenizer;
         let token_size_max = tokenizer.get_vocab(true).keys().map(String::len).max().unwrap_or(0);
-        Ok(Self { tokenizer, skips_special_tokens: fields.flag("skip_special_tokens"), token_size_max })
+        Ok(Self {
+            tokenizer,
+            skips_special_tokens: fields.flag("skip_special_tokens"),
+            cleans_up: fields.flag("clean_up_tokenization_spaces"),
+            token_size_max,
+        })
     }
 
     /// The texts of rows.
@@ -60,7 +73,7 @@ impl Detokenize {
             let decoded = self.tokenizer.decode(row, self.skips_special_tokens);
             let text = decoded.map_err(|why| format!("'ids' cannot be decoded: {why}"))?;
             left = left.checked_sub(text.len()).ok_or_else(too_large)?;
-            texts.push(text);
+            texts.push(if self.cleans_up { cleaned(text) } else { text });
         }
         Ok(texts)
     }
@@ -78,6 +91,23 @@ impl Detokenize {
 
 /// Bytes of a row that are decoded without a look at its tokens.
 const ROW_SIZE: usize = 1 << 20;
+
+/// The text without the spaces that `clean_up_tokenization` of transformers' tokenization_utils_base.py takes away.
+fn cleaned(text: String) -> String {
+    const UNWANTED: [(&str, &str); 10] = [
+        (" .", "."),
+        (" ?", "?"),
+        (" !", "!"),
+        (" ,", ","),
+        (" ' ", "'"),
+        (" n't", "n't"),
+        (" 'm", "'m"),
+        (" 's", "'s"),
+        (" 've", "'ve"),
+        (" 're", "'re"),
+    ];
+    UNWANTED.iter().fold(text, |text, (from, to)| if text.contains(from) { text.replace(from, to) } else { text })
+}
 
 impl Step for Detokenize {
     fn run(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
@@ -219,10 +249,19 @@ mod tests {
     }
 
     #[test]
+    fn spaces_are_taken_away_one_kind_after_the_other() {
+        let check = |text: &str, want: &str| assert_eq!(cleaned(text.to_owned()), want);
+        check("it 's , do n't ! I 'm here ?", "it's, don't! I'm here?");
+        check("a  . b ' . we 've you 're", "a . b '. we've you're");
+        check("", "");
+    }
+
+    #[test]
     fn texts_are_bounded_before_they_are_made() {
         let mut step = Detokenize {
             tokenizer: Tokenizer::from_bytes(FILE).unwrap(),
             skips_special_tokens: false,
+            cleans_up: false,
             token_size_max: 1 << 30,
         };
         let row = vec![1; 1000];

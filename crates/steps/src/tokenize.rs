@@ -257,13 +257,13 @@ fn texts<'a>(port: &str, tensor: &'a Tensor, prefix_size: usize) -> Result<Vec<&
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::StepList;
     use crate::tensors::{integers, of_floats, of_strings};
 
     /// A small tokenizer of BERT's parts, with these members in place of its own.
-    pub fn tokenizer_json(others: &str) -> String {
+    pub(crate) fn tokenizer_json(others: &str) -> String {
         let vocabulary =
             ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "hello", "world", "##s", "a", "b", ",", "\u{4e2d}", "cafe"];
         let vocabulary: Vec<_> =

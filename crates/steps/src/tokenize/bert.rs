@@ -287,3 +287,97 @@ fn shorten(tokens: &mut Vec<Token>, length: usize, direction: TruncationDirectio
         TruncationDirection::Right => tokens.truncate(length),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+mod tests {
+    use tokenizers::Tokenizer;
+
+    use super::*;
+    use crate::tokenize::tests::tokenizer_json;
+
+    fn bert(file: &str, truncation: Option<TruncationParams>) -> Option<Bert> {
+        let tokenizer = Tokenizer::from_bytes(file).unwrap();
+        let processor = tokenizer.get_post_processor().cloned();
+        let rules = Rules { truncation, adds_special_tokens: true, has_offsets: true, is_pair: true };
+        Bert::new(&tokenizer, processor.as_ref(), &rules)
+    }
+
+    #[test]
+    fn usual_texts_are_read_and_unusual_ones_are_left_to_the_crate() {
+        let bert = bert(&tokenizer_json(""), None).unwrap();
+        let check = |text: &str, is_read: bool| {
+            let mut rows = Rows::new(1);
+            assert_eq!(bert.encode(text, None, &mut rows).is_ok(), is_read, "{text:?}");
+            rows.end_row().unwrap();
+            assert_eq!(rows.longest() > 0, is_read, "{text:?}");
+        };
+        for text in [
+            "",
+            "hello, world",
+            "CAF\u{c9} e\u{301}",
+            "\u{4e2d}\u{6587} \u{d55c}\u{ae00}",
+            "\u{1f600}\u{fe0f}",
+            "\0[x]",
+        ] {
+            check(text, true);
+        }
+        // An added token, a script outside the tables, a plane outside them, a mark that keeps its place by its class.
+        for text in ["a [CLS] b", "\u{5e9}", "\u{e0067}", "\u{302e}", "\u{20000}"] {
+            check(text, false);
+        }
+    }
+
+    #[test]
+    fn tokenizers_of_other_parts_are_left_to_the_crate() {
+        let file = tokenizer_json("");
+        let check = |from: &str, to: &str| {
+            let other = file.replace(from, to);
+            assert_ne!(other, file);
+            assert!(bert(&other, None).is_none(), "{to}");
+        };
+        check("{\"type\": \"BertPreTokenizer\"}", "{\"type\": \"Whitespace\"}");
+        check("{\"type\": \"BertPreTokenizer\"}", "null");
+        check("\"normalized\": false", "\"normalized\": true");
+        check("\"[UNK]\": 1,", "");
+        check(
+            "{\"type\": \"BertProcessing\", \"sep\"",
+            "{\"type\": \"RobertaProcessing\", \"trim_offsets\": true, \"add_prefix_space\": true, \"sep\"",
+        );
+        assert!(bert(&file, None).is_some());
+    }
+
+    #[test]
+    fn lengths_that_are_kept_are_those_of_the_crate() {
+        let encoding = |length: usize| {
+            let sequences = std::iter::empty().collect();
+            let numbers = || vec![0; length];
+            let (texts, words, offsets) = (vec![String::new(); length], vec![None; length], vec![(0, 0); length]);
+            tokenizers::Encoding::new(
+                numbers(),
+                numbers(),
+                texts,
+                words,
+                offsets,
+                numbers(),
+                numbers(),
+                Vec::new(),
+                sequences,
+            )
+        };
+        for strategy in [LongestFirst, OnlyFirst, OnlySecond] {
+            for (first, second, max_length) in
+                (0..10).flat_map(|a| (0..10).flat_map(move |b| (0..12).map(move |m| (a, b, m))))
+            {
+                for pair in [None, Some(second)] {
+                    let params =
+                        TruncationParams { max_length, strategy, stride: 0, direction: TruncationDirection::Right };
+                    let cut = tokenizers::truncate_encodings(encoding(first), pair.map(encoding), &params);
+                    let want = cut.ok().map(|(first, second)| [first.len(), second.map_or(0, |second| second.len())]);
+                    let got = kept([first, pair.unwrap_or(0)], max_length, &params, pair.is_some()).ok();
+                    assert_eq!(got, want, "{first} {pair:?} {params:?}");
+                }
+            }
+        }
+    }
+}

@@ -193,12 +193,20 @@ fn compare_decoded(folder: &Path, name: &str) -> usize {
         rows.push(row.to_vec());
         rest = after;
     }
-    for (label, skip) in [("skipped", true), ("kept", false)] {
+    let labels = [
+        ("skipped", "\"skip_special_tokens\": true"),
+        ("kept", "\"skip_special_tokens\": false"),
+        ("cleaned", "\"clean_up_tokenization_spaces\": true"),
+    ];
+    for (label, parameter) in labels {
+        if !folder.join(format!("{name}.{label}")).exists() {
+            continue;
+        }
         let step = list(
             folder,
             &format!(
                 "{{\"steps\": [{{\"step\": \"detokenize\", \"inputs\": {{\"ids\": \"ids\", \"length\": \"length\"}}, \
-                 \"output\": \"text\", \"file\": \"{name}.json\", \"skip_special_tokens\": {skip}}}]}}"
+                 \"output\": \"text\", \"file\": \"{name}.json\", {parameter}}}]}}"
             ),
         );
         let expected = strings_of(&folder.join(format!("{name}.{label}")));

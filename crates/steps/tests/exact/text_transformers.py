@@ -76,7 +76,15 @@ def main():
         parameters = json.dumps({"config": f"{index}.json", **given})
         cases.append(f"{case}\t{name}.json\t{parameters}\t{at_once}\t{'pairs' if pairs else ''}")
     (folder / "cases").write_text("\n".join(cases))
-    (folder / "names").write_text("")
+    for name in ["wordpiece", "unigram"]:
+        tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / f"{name}.json"))
+        texts = [" ".join(source.choice(["it", "do", "n't", "'", "'s", "'m", ".", "?", "!", ",", "we", "'ve", "'re", "  ", "x.", "'"])
+                          for _ in range(source.randint(0, 12))) for _ in range(count)]
+        ids = [tokenizer(line, add_special_tokens=True)["input_ids"] for line in texts]
+        (folder / f"{name}.ids").write_bytes(b"".join(struct.pack(f"<I{len(row)}I", len(row), *row) for row in ids))
+        decoded = [tokenizer.decode(row, skip_special_tokens=True, clean_up_tokenization_spaces=True) for row in ids]
+        (folder / f"{name}.cleaned").write_bytes(text.packed(decoded))
+    (folder / "names").write_text("wordpiece\nunigram")
 
 
 main()
