@@ -8,6 +8,7 @@
 mod axes;
 mod axes;
 mod axes;
+mod axes;
 pub mod cast;
 pub mod concat;
 pub mod ctc;
@@ -15,6 +16,7 @@ pub mod detect;
 pub mod detokenize;
 pub mod fields;
 pub mod head;
+pub mod image;
 pub mod kind;
 mod labels;
 mod limits;

@@ -1,0 +1,6 @@
+//! `image`: files or pixels to tensors of a model.
+
+pub mod opencv;
+pub mod pillow;
+pub mod pixels;
+mod vector;
