@@ -2,9 +2,10 @@
 //! in fixed point of 22 bits, two passes with bytes between them.
 
 use std::f64::consts::PI;
+use std::ops::Range;
 
 use crate::image::pixels::{CHANNELS, Pixels, Window, cropped};
-use crate::image::vector::vectorized;
+use crate::image::vector::{Lanes, transposed_bytes, vectorized};
 
 /// A filter of Pillow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +101,7 @@ struct Axis {
 }
 
 impl Axis {
-    fn new(from: usize, to: usize, results: std::ops::Range<usize>, filter: PillowFilter) -> Self {
+    fn new(from: usize, to: usize, results: Range<usize>, filter: PillowFilter) -> Self {
         let scale = from as f64 / to as f64;
         let filter_scale = scale.max(1.0);
         let support = filter.support() * filter_scale;
@@ -131,7 +132,7 @@ impl Axis {
     }
 
     /// The source pixels that any result needs.
-    fn extent(&self) -> std::ops::Range<usize> {
+    fn extent(&self) -> Range<usize> {
         let start = self.spans.iter().map(|(first, _)| *first).min().unwrap_or(0);
         start..self.spans.iter().map(|(first, count)| first + count).max().unwrap_or(0)
     }
@@ -141,36 +142,82 @@ impl Axis {
     }
 }
 
-fn horizontal(source: &Pixels, columns: &Axis, rows: std::ops::Range<usize>) -> Pixels {
+/// The horizontal pass over some rows. 16 rows at a time are turned to columns of 16 bytes, which are summed at once.
+fn horizontal(source: &Pixels, columns: &Axis, rows: Range<usize>) -> Pixels {
     let width = columns.spans.len();
-    let mut bytes = vec![0; rows.len() * width * CHANNELS];
-    // One more byte: each pixel is read with the byte behind it, as four bytes are one load.
-    let mut padded = vec![0; source.stride() + 1];
-    let results = bytes.chunks_exact_mut((width * CHANNELS).max(1));
-    for (result, row) in results.zip(source.rows().skip(rows.start).take(rows.len())) {
-        for (to, from) in padded.iter_mut().zip(row) {
-            *to = *from;
-        }
-        vectorized(
-            #[inline(always)]
-            || horizontal_row(&padded, columns, result),
-        );
-    }
+    let (stride, from_stride) = (width * CHANNELS, source.stride());
+    let mut bytes = vec![0; rows.len() * stride];
+    let from = source.bytes.get(rows.start * from_stride..rows.end * from_stride).unwrap_or_default();
+    let mut turned = vec![[0; GROUP]; from_stride.next_multiple_of(8)];
+    let mut results = vec![[0; GROUP]; stride.next_multiple_of(8)];
+    vectorized(
+        #[inline(always)]
+        || {
+            let groups = from.chunks(from_stride * GROUP);
+            for (from, to) in groups.zip(bytes.chunks_mut(stride * GROUP)) {
+                turn_rows(from, from_stride, &mut turned);
+                horizontal_group(&turned, columns, &mut results);
+                turn_columns(&results, stride, to);
+            }
+        },
+    );
     Pixels { width, height: rows.len(), bytes }
 }
 
 #[inline(always)]
-fn horizontal_row(padded: &[u8], columns: &Axis, result: &mut [u8]) {
-    for (pixel, ((first, count), weights)) in result.chunks_exact_mut(CHANNELS).zip(columns.results()) {
-        let mut sums = [HALF; 4];
-        let span = padded.get(first * CHANNELS..(first + count) * CHANNELS + 1).unwrap_or_default();
-        for (from, weight) in span.windows(4).step_by(CHANNELS).zip(weights) {
-            for (sum, byte) in sums.iter_mut().zip(from) {
-                *sum = sum.wrapping_add(i32::from(*byte).wrapping_mul(*weight));
+fn horizontal_group(turned: &[[u8; GROUP]], columns: &Axis, results: &mut [[u8; GROUP]]) {
+    for (pixel, ((first, count), weights)) in results.as_chunks_mut::<CHANNELS>().0.iter_mut().zip(columns.results()) {
+        let span = turned.get(first * CHANNELS..(first + count) * CHANNELS).unwrap_or_default();
+        let (mut red, mut green, mut blue) = (Lanes::of(HALF), Lanes::of(HALF), Lanes::of(HALF));
+        for ([r, g, b], weight) in span.as_chunks::<CHANNELS>().0.iter().zip(weights) {
+            red = red.plus_weighted(r, *weight);
+            green = green.plus_weighted(g, *weight);
+            blue = blue.plus_weighted(b, *weight);
+        }
+        for (place, sums) in pixel.iter_mut().zip([red, green, blue]) {
+            *place = sums.shifted::<PRECISION>().clamped();
+        }
+    }
+}
+
+/// Turns up to 16 rows of `stride` bytes to columns.
+#[inline(always)]
+fn turn_rows(rows: &[u8], stride: usize, columns: &mut [[u8; GROUP]]) {
+    for (half, rows) in rows.chunks(stride * 8).enumerate() {
+        for (block, columns) in columns.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            let mut square = [0; 8];
+            for (value, row) in square.iter_mut().zip(rows.chunks_exact(stride)) {
+                let rest = row.get(block * 8..).unwrap_or_default();
+                *value = match rest.first_chunk() {
+                    Some(bytes) => u64::from_le_bytes(*bytes),
+                    None => rest.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)),
+                };
+            }
+            for (column, value) in columns.iter_mut().zip(transposed_bytes(square)) {
+                if let Some(place) = column.as_chunks_mut::<8>().0.get_mut(half) {
+                    *place = value.to_le_bytes();
+                }
             }
         }
-        for (byte, sum) in pixel.iter_mut().zip(sums) {
-            *byte = clipped(sum);
+    }
+}
+
+/// Turns columns to up to 16 rows of `stride` bytes.
+#[inline(always)]
+fn turn_columns(columns: &[[u8; GROUP]], stride: usize, rows: &mut [u8]) {
+    for (half, rows) in rows.chunks_mut(stride * 8).enumerate() {
+        for (block, columns) in columns.as_chunks::<8>().0.iter().enumerate() {
+            let mut square = [0; 8];
+            for (value, column) in square.iter_mut().zip(columns) {
+                *value = column.as_chunks().0.get(half).map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            }
+            for (row, value) in rows.chunks_exact_mut(stride).zip(transposed_bytes(square)) {
+                let rest = row.get_mut(block * 8..).unwrap_or_default();
+                match rest.first_chunk_mut() {
+                    Some(place) => *place = value.to_le_bytes(),
+                    None => rest.iter_mut().zip(value.to_le_bytes()).for_each(|(place, byte)| *place = byte),
+                }
+            }
         }
     }
 }
@@ -195,26 +242,25 @@ fn vertical(source: &Pixels, rows: &Axis, top: usize) -> Pixels {
 #[inline(always)]
 fn vertical_row(span: &[u8], weights: &[i32], result: &mut [u8]) {
     let stride = result.len();
+    let mut at = 0;
     let (blocks, rest) = result.as_chunks_mut::<BLOCK>();
-    for (index, block) in blocks.iter_mut().enumerate() {
-        let mut sums = [HALF; BLOCK];
+    for block in blocks {
+        let mut sums = [Lanes::of(HALF); BLOCK / 16];
         for (row, weight) in span.chunks_exact(stride).zip(weights) {
-            let from = row.get(index * BLOCK..).and_then(|row| row.first_chunk::<BLOCK>()).unwrap_or(&[0; BLOCK]);
-            for (sum, byte) in sums.iter_mut().zip(from) {
-                *sum = sum.wrapping_add(i32::from(*byte).wrapping_mul(*weight));
+            let from = row.get(at..).and_then(|row| row.first_chunk::<BLOCK>()).unwrap_or(&[0; BLOCK]);
+            for (sums, from) in sums.iter_mut().zip(from.as_chunks::<16>().0) {
+                *sums = sums.plus_weighted(from, *weight);
             }
         }
-        *block = sums.map(clipped);
-    }
-    let start = stride - rest.len();
-    let mut sums = [HALF; BLOCK];
-    for (row, weight) in span.chunks_exact(stride).zip(weights) {
-        for (sum, byte) in sums.iter_mut().zip(row.get(start..).unwrap_or_default()) {
-            *sum = sum.wrapping_add(i32::from(*byte).wrapping_mul(*weight));
+        for (bytes, sums) in block.as_chunks_mut::<16>().0.iter_mut().zip(sums) {
+            *bytes = sums.shifted::<PRECISION>().clamped();
         }
+        at += BLOCK;
     }
-    for (byte, sum) in rest.iter_mut().zip(sums) {
-        *byte = clipped(sum);
+    for (index, byte) in rest.iter_mut().enumerate() {
+        let column = span.iter().skip(at + index).step_by(stride).zip(weights);
+        let sum = column.fold(HALF, |sum, (byte, weight)| sum.wrapping_add(i32::from(*byte).wrapping_mul(*weight)));
+        *byte = (sum >> PRECISION).clamp(0, 255) as u8;
     }
 }
 
@@ -253,14 +299,11 @@ fn sinc(x: f64) -> f64 {
     angle.sin() / angle
 }
 
-#[inline(always)]
-fn clipped(sum: i32) -> u8 {
-    (sum >> PRECISION).clamp(0, 255) as u8
-}
-
 /// Bits of a weight behind the point: two are left for sums below 0 and above 1.
 const PRECISION: u32 = 32 - 8 - 2;
 /// Rounds half up.
 const HALF: i32 = 1 << (PRECISION - 1);
 /// Bytes of a row that the vertical pass sums at a time: they stay in registers.
 const BLOCK: usize = 64;
+/// Rows that the horizontal pass sums at a time.
+const GROUP: usize = 16;

@@ -19,3 +19,77 @@ impl<R, F: FnOnce() -> R> SimdOp for Function<F> {
         (self.0)()
     }
 }
+
+/// Numbers that are computed alike.
+#[derive(Clone, Copy)]
+pub struct Lanes<const N: usize>(pub [i32; N]);
+
+impl<const N: usize> Lanes<N> {
+    /// The same number in all.
+    #[inline(always)]
+    pub const fn of(value: i32) -> Self {
+        Self([value; N])
+    }
+
+    /// The sums with the products of bytes and one weight.
+    #[inline(always)]
+    pub fn plus_weighted(mut self, bytes: &[u8; N], weight: i32) -> Self {
+        for (value, byte) in self.0.iter_mut().zip(bytes) {
+            *value = value.wrapping_add(i32::from(*byte).wrapping_mul(weight));
+        }
+        self
+    }
+
+    /// The numbers without their last bits.
+    #[inline(always)]
+    pub fn shifted<const SHIFT: u32>(mut self) -> Self {
+        for value in &mut self.0 {
+            *value >>= SHIFT;
+        }
+        self
+    }
+
+    /// The numbers as bytes, kept from 0 to 255.
+    #[inline(always)]
+    pub fn clamped(self) -> [u8; N] {
+        let mut bytes = [0; N];
+        for (byte, value) in bytes.iter_mut().zip(&self.0) {
+            *byte = (*value).clamp(0, 255) as u8;
+        }
+        bytes
+    }
+}
+
+/// Transposes a square of 8 × 8 bytes: its quarters, then theirs, then single bytes.
+#[inline(always)]
+pub const fn transposed_bytes(rows: [u64; 8]) -> [u64; 8] {
+    let [a, b, c, d, e, f, g, h] = rows;
+    let ([a, e], [b, f]) = (swapped::<32>(a, e), swapped::<32>(b, f));
+    let ([c, g], [d, h]) = (swapped::<32>(c, g), swapped::<32>(d, h));
+    let ([a, c], [b, d]) = (swapped::<16>(a, c), swapped::<16>(b, d));
+    let ([e, g], [f, h]) = (swapped::<16>(e, g), swapped::<16>(f, h));
+    let ([a, b], [c, d]) = (swapped::<8>(a, b), swapped::<8>(c, d));
+    let ([e, f], [g, h]) = (swapped::<8>(e, f), swapped::<8>(g, h));
+    [a, b, c, d, e, f, g, h]
+}
+
+/// Transposes a square of 4 × 4 numbers of 16 bits.
+#[inline(always)]
+pub const fn transposed_shorts(rows: [u64; 4]) -> [u64; 4] {
+    let [a, b, c, d] = rows;
+    let ([a, c], [b, d]) = (swapped::<32>(a, c), swapped::<32>(b, d));
+    let ([a, b], [c, d]) = (swapped::<16>(a, b), swapped::<16>(c, d));
+    [a, b, c, d]
+}
+
+/// Exchanges the upper parts of `SIZE` bits in the first with the lower ones in the second.
+#[inline(always)]
+const fn swapped<const SIZE: u32>(first: u64, second: u64) -> [u64; 2] {
+    let lower = match SIZE {
+        32 => 0x0000_0000_FFFF_FFFF,
+        16 => 0x0000_FFFF_0000_FFFF,
+        _ => 0x00FF_00FF_00FF_00FF,
+    };
+    let difference = (first >> SIZE ^ second) & lower;
+    [first ^ difference << SIZE, second ^ difference]
+}

@@ -26,6 +26,7 @@ mod support {
 
 mod text;
 mod text_files;
+mod image_files;
 mod image_resize;
 
 use std::path::PathBuf;

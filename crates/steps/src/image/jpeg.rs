@@ -1,0 +1,178 @@
+//! JPEG files (ITU-T T.81) as libjpeg-turbo decodes them with its default settings, byte for byte, which is how Pillow and OpenCV use it:
+//! the slow integer transform, triangular ("fancy") upsampling, colours in fixed point of 16 bits. Baseline, extended and progressive
+//! files of 8 bits with one or three components. Refused by name: arithmetic coding, lossless, hierarchical and 12-bit files,
+//! CMYK, fractional sampling, files that end early, and progressive ones that lack scans, which libjpeg-turbo would smooth.
+
+use base::error::Error;
+
+use crate::image::jpeg::frame::Frame;
+use crate::image::jpeg::huffman::Table;
+use crate::image::jpeg::markers::{Segment, Segments};
+use crate::image::pixels::Pixels;
+use crate::limits::JPEG_SCANS_MAX;
+
+mod exif;
+mod frame;
+mod huffman;
+mod markers;
+mod output;
+mod progressive;
+mod scan;
+mod transform;
+
+pub use self::exif::{Orientation, oriented, tiff_orientation};
+
+/// A decoded file.
+pub struct Jpeg {
+    /// Red, green and blue; grey in all three for a file of one component.
+    pub pixels: Pixels,
+    /// The orientation that its EXIF block states.
+    pub orientation: Orientation,
+}
+
+/// Returns true if the bytes begin as a JPEG file does.
+pub fn is_jpeg(file: &[u8]) -> bool {
+    file.starts_with(&[0xFF, 0xD8, 0xFF])
+}
+
+/// Decodes a file of at most [`IMAGE_PIXELS_MAX`](crate::limits::IMAGE_PIXELS_MAX) pixels.
+///
+/// # Errors
+/// If the file is malformed, ends early, is too large, or is of a kind that is not supported.
+pub fn decode(file: &[u8]) -> Result<Jpeg, Error> {
+    let mut decoder = Decoder::default();
+    let mut segments = Segments::new(file)?;
+    while let Some(segment) = segments.next()? {
+        decoder.handle_segment(segment, &mut segments)?;
+    }
+    let Decoder { frame: Some(mut frame), colour, orientation, .. } = decoder else {
+        return Err(fault("the file has no image"));
+    };
+    frame.finish()?;
+    Ok(Jpeg { pixels: output::pixels(&frame, colour), orientation })
+}
+
+/// An error about a file.
+fn fault(why: &str) -> Error {
+    Error::invalid(format!("JPEG: {why}"))
+}
+
+/// What marker segments say of colours.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Colour {
+    /// A JFIF segment: the components are luminance and chrominance.
+    is_jfif: bool,
+    /// The transform of an Adobe segment.
+    adobe: Option<u8>,
+}
+
+#[derive(Default)]
+struct Decoder {
+    quantisation: [Option<[u16; 64]>; 4],
+    dc_tables: [Option<Box<Table>>; 4],
+    ac_tables: [Option<Box<Table>>; 4],
+    restart_interval: usize,
+    frame: Option<Frame>,
+    scans: usize,
+    colour: Colour,
+    orientation: Orientation,
+}
+
+impl Decoder {
+    fn handle_segment(&mut self, segment: Segment<'_>, segments: &mut Segments<'_>) -> Result<(), Error> {
+        let Segment { marker, payload } = segment;
+        match marker {
+            0xC0..=0xC2 if self.frame.is_some() => return Err(fault("it has two frames")),
+            0xC0..=0xC2 => {
+                let frame = Frame::read(payload, marker == 0xC2)?;
+                // Each block of a scan takes a bit at least: a small file cannot claim a large image.
+                if frame.block_count() > segments.rest().len().saturating_mul(8) {
+                    return Err(fault("the file is truncated: it is too small for its width and height"));
+                }
+                self.frame = Some(frame);
+            }
+            0xC4 => self.read_huffman_tables(payload)?,
+            0xC3 => return Err(fault("lossless files are not supported")),
+            0xC5..=0xC7 => return Err(fault("hierarchical files are not supported")),
+            0xC9..=0xCB | 0xCD..=0xCF => return Err(fault("arithmetic coding is not supported")),
+            0xDA => self.read_scan(payload, segments)?,
+            0xDB => self.read_quantisation(payload)?,
+            0xDC => return Err(fault("a height that follows the image is not supported")),
+            0xDD => {
+                let interval = payload.first_chunk().ok_or_else(|| fault("the restart interval is cut short"))?;
+                self.restart_interval = usize::from(u16::from_be_bytes(*interval));
+            }
+            0xE0 => self.colour.is_jfif |= payload.starts_with(b"JFIF\0"),
+            0xE1 if self.orientation == Orientation::default() => {
+                let tiff = payload.strip_prefix(b"Exif\0\0");
+                self.orientation = tiff.map(tiff_orientation).unwrap_or_default();
+            }
+            0xEE => {
+                let transform = payload.strip_prefix(b"Adobe").and_then(|rest| rest.get(6)).copied();
+                self.colour.adobe = transform.or(self.colour.adobe);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn read_quantisation(&mut self, mut payload: &[u8]) -> Result<(), Error> {
+        let malformed = || fault("a quantisation table is malformed");
+        while let Some((kind, rest)) = payload.split_first() {
+            let value_size = if kind >> 4 == 0 { 1 } else { 2 };
+            let (values, rest) = rest.split_at_checked(64 * value_size).ok_or_else(malformed)?;
+            let place = self.quantisation.get_mut(usize::from(kind & 15)).ok_or_else(malformed)?;
+            let mut table = [0; 64];
+            for (value, at) in values.chunks_exact(value_size).zip(ZIGZAG) {
+                let value = value.iter().fold(0, |value, byte| value << 8 | u16::from(*byte));
+                if let Some(place) = table.get_mut(usize::from(at)) {
+                    *place = value;
+                }
+            }
+            *place = Some(table);
+            payload = rest;
+        }
+        Ok(())
+    }
+
+    fn read_huffman_tables(&mut self, mut payload: &[u8]) -> Result<(), Error> {
+        let malformed = || fault("a Huffman table is malformed");
+        while let Some((kind, rest)) = payload.split_first() {
+            let (counts, rest) = rest.split_first_chunk::<16>().ok_or_else(malformed)?;
+            let count = counts.iter().map(|count| usize::from(*count)).sum();
+            let (symbols, rest) = rest.split_at_checked(count).ok_or_else(malformed)?;
+            let is_ac = kind >> 4 == 1;
+            let tables = if is_ac { &mut self.ac_tables } else { &mut self.dc_tables };
+            let place = tables.get_mut(usize::from(kind & 15)).filter(|_| *kind < 0x20).ok_or_else(malformed)?;
+            *place = Some(Box::new(Table::new(counts, symbols, is_ac).ok_or_else(malformed)?));
+            payload = rest;
+        }
+        Ok(())
+    }
+
+    fn read_scan(&mut self, payload: &[u8], segments: &mut Segments<'_>) -> Result<(), Error> {
+        let frame = self.frame.as_mut().ok_or_else(|| fault("a scan comes before the frame"))?;
+        self.scans += 1;
+        if self.scans > JPEG_SCANS_MAX {
+            return Err(fault(&format!("it has more than {JPEG_SCANS_MAX} scans")));
+        }
+        let scan = frame.scan(payload, &self.quantisation)?;
+        let tables = scan::Tables { dc: &self.dc_tables, ac: &self.ac_tables };
+        let bits = huffman::Bits::new(segments.rest());
+        let rest = if frame.is_progressive {
+            progressive::decode(frame, &scan, tables, self.restart_interval, bits)?
+        } else {
+            scan::decode(frame, &scan, tables, self.restart_interval, bits)?
+        };
+        segments.set_rest(rest);
+        Ok(())
+    }
+}
+
+/// The place of each coefficient in a block, in the order of the file. Positions beyond the block, which only corrupt files have, are the
+/// last one.
+const ZIGZAG: [u8; 80] = [
+    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
+    28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
+    47, 55, 62, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
+];

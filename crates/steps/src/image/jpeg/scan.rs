@@ -1,0 +1,204 @@
+//! Scans of baseline and extended sequential files: each row of units is decoded to coefficients, and these to samples.
+
+use base::error::Error;
+
+use super::frame::{Component, Frame, Scan, ScanComponent};
+use super::huffman::{Bits, Entry, Table};
+use super::transform::{Band, BlockMut};
+use super::{ZIGZAG, fault};
+
+/// The Huffman tables at a scan.
+#[derive(Clone, Copy)]
+pub struct Tables<'a> {
+    pub dc: &'a [Option<Box<Table>>; 4],
+    pub ac: &'a [Option<Box<Table>>; 4],
+}
+
+impl<'a> Tables<'a> {
+    pub fn dc(self, index: usize) -> Result<&'a Table, Error> {
+        let table = self.dc.get(index).and_then(Option::as_deref);
+        table.ok_or_else(|| fault("a Huffman table is missing"))
+    }
+
+    pub fn ac(self, index: usize) -> Result<&'a Table, Error> {
+        let table = self.ac.get(index).and_then(Option::as_deref);
+        table.ok_or_else(|| fault("a Huffman table is missing"))
+    }
+}
+
+/// The units of a scan: those of the frame, or the blocks of its only component (T.81 A.2).
+pub struct Units {
+    pub across: usize,
+    pub down: usize,
+    /// Blocks of the component in a unit, along and down.
+    pub blocks: Vec<(usize, usize)>,
+}
+
+impl Units {
+    pub fn of(frame: &Frame, scan: &Scan) -> Self {
+        let components = scan.components.iter().filter_map(|part| frame.components.get(part.index));
+        if let [ScanComponent { index, .. }] = scan.components[..]
+            && let Some(component) = frame.components.get(index)
+        {
+            let (across, down) = (component.width.div_ceil(8), component.height.div_ceil(8));
+            return Self { across, down, blocks: vec![(1, 1)] };
+        }
+        Self {
+            across: frame.width.div_ceil(8 * frame.sampling.across),
+            down: frame.height.div_ceil(8 * frame.sampling.down),
+            blocks: components.map(|component| (component.sampling.across, component.sampling.down)).collect(),
+        }
+    }
+}
+
+/// Counts units until the next restart marker.
+pub struct Restarts {
+    interval: usize,
+    left: usize,
+    number: u8,
+}
+
+impl Restarts {
+    pub const fn new(interval: usize) -> Self {
+        Self { interval, left: interval, number: 0 }
+    }
+
+    /// Returns true if the predictions start again before this unit, behind a marker.
+    #[inline(always)]
+    pub fn is_due(&mut self, bits: &mut Bits<'_>) -> Result<bool, Error> {
+        if self.interval == 0 {
+            return Ok(false);
+        }
+        if self.left > 0 {
+            self.left -= 1;
+            return Ok(false);
+        }
+        if bits.is_exhausted() || !bits.restart(self.number) {
+            return Err(fault("the file is corrupt: a restart marker is missing"));
+        }
+        self.number = (self.number + 1) % 8;
+        self.left = self.interval - 1;
+        Ok(true)
+    }
+}
+
+/// A component's part of a row of units.
+struct Row<'a> {
+    dc: &'a Table,
+    ac: &'a Table,
+    /// The factors of coefficients, in the file's order.
+    factors: [i16; 80],
+    /// Blocks in a unit along, and its rows of blocks.
+    across: usize,
+    bands: Vec<Band>,
+    prediction: i32,
+}
+
+/// Decodes a scan to samples. Returns the bytes behind it.
+pub fn decode<'a>(
+    frame: &mut Frame,
+    scan: &Scan,
+    tables: Tables<'_>,
+    restart_interval: usize,
+    mut bits: Bits<'a>,
+) -> Result<&'a [u8], Error> {
+    let units = Units::of(frame, scan);
+    let mut rows = Vec::new();
+    for (part, (across, down)) in scan.components.iter().zip(&units.blocks) {
+        let quantisation = frame.components.get(part.index).and_then(|component| component.quantisation);
+        let band = || Band::new(units.across * across);
+        rows.push(Row {
+            dc: tables.dc(part.dc_table)?,
+            ac: tables.ac(part.ac_table)?,
+            factors: in_file_order(&quantisation.unwrap_or([0; 64])),
+            across: *across,
+            bands: std::iter::repeat_with(band).take(*down).collect(),
+            prediction: 0,
+        });
+    }
+    let mut restarts = Restarts::new(restart_interval);
+    for row_index in 0..units.down {
+        for unit in 0..units.across {
+            if restarts.is_due(&mut bits)? {
+                rows.iter_mut().for_each(|row| row.prediction = 0);
+            }
+            for row in &mut rows {
+                row.read_unit(unit, &mut bits);
+            }
+        }
+        if bits.is_exhausted() {
+            return Err(fault("the file is truncated"));
+        }
+        for (row, part) in rows.iter_mut().zip(&scan.components) {
+            if let Some(component) = frame.components.get_mut(part.index) {
+                row.write_samples(component, row_index);
+            }
+        }
+    }
+    Ok(bits.into_rest())
+}
+
+impl Row<'_> {
+    #[inline(always)]
+    fn read_unit(&mut self, unit: usize, bits: &mut Bits<'_>) {
+        for band in &mut self.bands {
+            for index in unit * self.across..(unit + 1) * self.across {
+                self.prediction =
+                    read_block(bits, (self.dc, self.ac), self.prediction, &self.factors, band.block(index));
+            }
+        }
+    }
+
+    /// Transforms the coefficients to samples, and clears them.
+    fn write_samples(&mut self, component: &mut Component, row_index: usize) {
+        let stride = component.stride();
+        let rows = component.samples.chunks_exact_mut(stride * 8).skip(row_index * self.bands.len());
+        for (rows, band) in rows.zip(&mut self.bands) {
+            band.write_samples(rows);
+        }
+    }
+}
+
+/// Factors in the file's order.
+pub fn in_file_order(factors: &[i16; 64]) -> [i16; 80] {
+    ZIGZAG.map(|place| factors.get(usize::from(place)).copied().unwrap_or(0))
+}
+
+/// Reads a block (T.81 F.2.2), multiplied by the factors in 16 bits, as the vector code of libjpeg-turbo does. Returns the prediction of the
+/// next one.
+#[inline(always)]
+fn read_block(
+    bits: &mut Bits<'_>,
+    (dc, ac): (&Table, &Table),
+    prediction: i32,
+    factors: &[i16; 80],
+    mut block: BlockMut<'_>,
+) -> i32 {
+    bits.refill();
+    let size = u32::from(bits.symbol(dc) & 15);
+    let mean = prediction.wrapping_add(bits.number(size));
+    let [factor, ..] = factors;
+    block.set(0, (mean as i16).wrapping_mul(*factor));
+    let mut at = 1_usize;
+    while at < 64 {
+        bits.refill();
+        let value = match bits.entry(ac) {
+            Entry::Number { run, value } => {
+                at = at.wrapping_add(run);
+                value
+            }
+            Entry::Symbol(0xF0) => {
+                at = at.wrapping_add(16);
+                continue;
+            }
+            Entry::Symbol(symbol) if symbol & 15 == 0 => break,
+            Entry::Symbol(symbol) => {
+                at = at.wrapping_add(usize::from(symbol >> 4));
+                bits.number(u32::from(symbol & 15)) as i16
+            }
+        };
+        block.set(at, value.wrapping_mul(factors.get(at).copied().unwrap_or(0)));
+        at = at.wrapping_add(1);
+    }
+    mean
+}

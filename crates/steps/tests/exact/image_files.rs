@@ -1,0 +1,57 @@
+//! Decoded files against Pillow (as they are, and upright by their EXIF orientation) and OpenCV: no byte may differ.
+
+use std::fs::File;
+use std::io::{BufReader, Read as _};
+
+use steps::image::jpeg;
+use steps::image::pixels::Pixels;
+
+use crate::{is_whole, played};
+
+#[test]
+fn jpeg_files_are_equal() {
+    compare("jpeg", |file| {
+        let decoded = jpeg::decode(file).unwrap();
+        (decoded.pixels.clone(), jpeg::oriented(decoded.pixels, decoded.orientation))
+    });
+}
+
+/// Decodes all files of the script, and counts the bytes that differ.
+fn compare(kind: &str, decoded: impl Fn(&[u8]) -> (Pixels, Pixels)) {
+    let (rounds, count) = if is_whole() { (10, "1000") } else { (1, "300") };
+    let mut different = [0_usize; 3];
+    let (mut files, mut bytes) = (0, 0);
+    let mut first = String::new();
+    for round in 0..rounds {
+        let Some(folder) = played("image_files.py", &[kind, count, &round.to_string()]) else { return };
+        let mut cases = BufReader::new(File::open(folder.path().join("cases")).unwrap());
+        let mut read = |size: usize| {
+            let mut bytes = vec![0; size];
+            cases.read_exact(&mut bytes).map(|()| bytes)
+        };
+        let number = |bytes: &[u8]| u32::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+        while let Ok(size) = read(4) {
+            let file = read(number(&size)).unwrap();
+            let (plain, upright) = decoded(&file);
+            files += 1;
+            for (index, got) in [&plain, &upright, &upright].into_iter().enumerate() {
+                let sizes = read(8).unwrap();
+                let (width, height) = (number(&sizes), number(&sizes[4..]));
+                let want = read(width * height * 3).unwrap();
+                bytes += want.len();
+                let differing = if (width, height) == (got.width, got.height) {
+                    want.iter().zip(&got.bytes).filter(|(want, got)| want != got).count()
+                } else {
+                    want.len()
+                };
+                different[index] += differing;
+                if differing > 0 && first.is_empty() {
+                    first = format!("file {files} of round {round}, reader {index}, {width}x{height}: {differing}");
+                    std::fs::write(std::env::temp_dir().join("differs.bin"), &file).unwrap();
+                }
+            }
+        }
+    }
+    println!("{kind}: {files} files, {bytes} bytes compared, different per reader: {different:?}");
+    assert_eq!(different, [0; 3], "{first}");
+}
