@@ -4,6 +4,7 @@ use base::error::Error;
 
 use crate::limits::{IMAGE_PIXELS_MAX, IMAGE_SIDE_MAX};
 
+pub mod file;
 pub mod jpeg;
 pub mod opencv;
 pub mod pillow;

@@ -3,21 +3,28 @@
 use std::fs::File;
 use std::io::{BufReader, Read as _};
 
+use steps::image::file::{self, Picture};
 use steps::image::jpeg;
-use steps::image::pixels::Pixels;
 
 use crate::{is_whole, played};
 
 #[test]
 fn jpeg_files_are_equal() {
-    compare("jpeg", |file| {
-        let decoded = jpeg::decode(file).unwrap();
-        (decoded.pixels.clone(), jpeg::oriented(decoded.pixels, decoded.orientation))
-    });
+    compare("jpeg");
+}
+
+#[test]
+fn png_files_are_equal() {
+    compare("png");
+}
+
+#[test]
+fn webp_files_are_equal() {
+    compare("webp");
 }
 
 /// Decodes all files of the script, and counts the bytes that differ.
-fn compare(kind: &str, decoded: impl Fn(&[u8]) -> (Pixels, Pixels)) {
+fn compare(kind: &str) {
     let (rounds, count) = if is_whole() { (10, "1000") } else { (1, "300") };
     let mut different = [0_usize; 3];
     let (mut files, mut bytes) = (0, 0);
@@ -32,7 +39,8 @@ fn compare(kind: &str, decoded: impl Fn(&[u8]) -> (Pixels, Pixels)) {
         let number = |bytes: &[u8]| u32::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
         while let Ok(size) = read(4) {
             let file = read(number(&size)).unwrap();
-            let (plain, upright) = decoded(&file);
+            let Picture { pixels, orientation } = file::decode(&file).unwrap();
+            let (plain, upright) = (pixels.clone(), jpeg::oriented(pixels, orientation));
             files += 1;
             for (index, got) in [&plain, &upright, &upright].into_iter().enumerate() {
                 let sizes = read(8).unwrap();

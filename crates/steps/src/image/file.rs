@@ -1,0 +1,116 @@
+//! Encoded files: JPEG, PNG and WebP, told by their first bytes. Sizes are checked before memory is taken.
+
+use std::io::Cursor;
+
+use base::error::Error;
+
+use crate::image::check_size;
+use crate::image::jpeg::{self, Orientation, tiff_orientation};
+use crate::image::pixels::{CHANNELS, Pixels};
+use crate::limits::{IMAGE_PIXELS_MAX, IMAGE_SIDE_MAX};
+
+/// A decoded file.
+pub struct Picture {
+    /// Red, green and blue; grey in all three for a grey file. Alpha is dropped.
+    pub pixels: Pixels,
+    /// The orientation that its EXIF block states.
+    pub orientation: Orientation,
+}
+
+/// Returns true if the bytes begin as a file of a known format does.
+pub fn is_known(file: &[u8]) -> bool {
+    jpeg::is_jpeg(file) || is_png(file) || is_webp(file)
+}
+
+/// Decodes a file.
+///
+/// # Errors
+/// If its format is unknown, or it is malformed, too large, or of a kind that is not supported.
+pub fn decode(file: &[u8]) -> Result<Picture, Error> {
+    if jpeg::is_jpeg(file) {
+        let jpeg::Jpeg { pixels, orientation } = jpeg::decode(file)?;
+        return Ok(Picture { pixels, orientation });
+    }
+    if is_png(file) {
+        return decode_png(file);
+    }
+    if is_webp(file) {
+        return decode_webp(file);
+    }
+    Err(Error::invalid("the file is neither JPEG nor PNG nor WebP".to_owned()))
+}
+
+fn is_png(file: &[u8]) -> bool {
+    file.starts_with(b"\x89PNG\r\n\x1a\n")
+}
+
+fn is_webp(file: &[u8]) -> bool {
+    file.starts_with(b"RIFF") && file.get(8..12) == Some(b"WEBP")
+}
+
+/// Decodes a PNG file of any colour type, with 1 to 8 bits, interlaced or not.
+///
+/// # Errors
+/// If it is malformed, too large, animated, or has 16 bits.
+pub fn decode_png(file: &[u8]) -> Result<Picture, Error> {
+    let fault = |why: &dyn std::fmt::Display| Error::invalid(format!("PNG: {why}"));
+    let limits = png::Limits { bytes: IMAGE_PIXELS_MAX.saturating_mul(8) };
+    let mut decoder = png::Decoder::new_with_limits(Cursor::new(file), limits);
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    decoder.set_transformations(png::Transformations::EXPAND);
+    let header = decoder.read_header_info().map_err(|error| fault(&error))?;
+    let (width, height) = (header.width as usize, header.height as usize);
+    check_size("PNG", width, height)?;
+    if header.bit_depth == png::BitDepth::Sixteen {
+        return Err(fault(&"samples of 16 bits are not supported"));
+    }
+    let mut reader = decoder.read_info().map_err(|error| fault(&error))?;
+    if reader.info().animation_control.is_some() {
+        return Err(fault(&"animated files are not supported"));
+    }
+    let size = reader.output_buffer_size().ok_or_else(|| fault(&"the image is too large"))?;
+    let mut bytes = vec![0; size];
+    let output = reader.next_frame(&mut bytes).map_err(|error| fault(&error))?;
+    // An EXIF block may follow the pixels; what else follows does not matter.
+    let _ = reader.finish();
+    let orientation = reader.info().exif_metadata.as_deref().map(tiff_orientation).unwrap_or_default();
+    let pixels = Pixels { width, height, bytes: rgb(bytes, output.color_type.samples()) };
+    Ok(Picture { pixels, orientation })
+}
+
+/// Decodes a WebP file, lossy or lossless.
+///
+/// # Errors
+/// If it is malformed, too large or animated.
+pub fn decode_webp(file: &[u8]) -> Result<Picture, Error> {
+    let fault = |why: &dyn std::fmt::Display| Error::invalid(format!("WebP: {why}"));
+    let mut decoder = image_webp::WebPDecoder::new(Cursor::new(file)).map_err(|error| fault(&error))?;
+    let (width, height) = decoder.dimensions();
+    let (width, height) = (width as usize, height as usize);
+    check_size("WebP", width, height)?;
+    if decoder.is_animated() {
+        return Err(fault(&"animated files are not supported"));
+    }
+    decoder.set_memory_limit(IMAGE_PIXELS_MAX.saturating_mul(4));
+    let size = decoder.output_buffer_size().ok_or_else(|| fault(&"the image is too large"))?;
+    let mut bytes = vec![0; size];
+    decoder.read_image(&mut bytes).map_err(|error| fault(&error))?;
+    let samples = if decoder.has_alpha() { 4 } else { 3 };
+    let exif = decoder.exif_metadata().ok().flatten();
+    let exif = exif.as_deref().map(|exif| exif.strip_prefix(b"Exif\0\0").unwrap_or(exif));
+    let orientation = exif.map(tiff_orientation).unwrap_or_default();
+    Ok(Picture { pixels: Pixels { width, height, bytes: rgb(bytes, samples) }, orientation })
+}
+
+/// Pixels of grey, grey and alpha, RGB, or RGB and alpha as RGB.
+fn rgb(bytes: Vec<u8>, samples: usize) -> Vec<u8> {
+    match samples {
+        CHANNELS => bytes,
+        1 => bytes.into_iter().flat_map(|grey| [grey; CHANNELS]).collect(),
+        2 => bytes.as_chunks().0.iter().flat_map(|[grey, _]| [*grey; CHANNELS]).collect(),
+        _ => bytes.as_chunks().0.iter().flat_map(|[red, green, blue, _]| [*red, *green, *blue]).collect(),
+    }
+}
+
+const _: () = assert!(IMAGE_SIDE_MAX * IMAGE_SIDE_MAX >= IMAGE_PIXELS_MAX, "both limits can be reached");
