@@ -1,18 +1,277 @@
-//! `image`: files or pixels to tensors of a model.
+//! `image`: files or pixels to tensors of a model. Each row is a file that is decoded, turned upright, resized, cropped or padded, and
+//! written as numbers, without regard to the others. Pixels equal those of the library that the step is told, byte for byte.
+
+use std::borrow::Cow;
 
 use base::error::Error;
+use base::tensor::{Datatype, Tensor};
+use bytemuck::NoUninit;
+use half::f16;
+use wire::base64;
 
-use crate::limits::{IMAGE_PIXELS_MAX, IMAGE_SIDE_MAX};
+use crate::fields::Fields;
+use crate::image::geometry::{Plan, Size};
+use crate::image::normal::Table;
+use crate::image::pixels::{CHANNELS, Pixels};
+use crate::image::settings::{FIELDS, INPUTS, OUTPUTS, Settings};
+use crate::kind::{Step, StepKind};
+use crate::limits::{IMAGE_OUTPUT_SIZE_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_MAX};
+use crate::tensors::{of_floats, of_numbers, strings, wrong_datatype};
 
 pub mod file;
+pub mod geometry;
 pub mod jpeg;
+pub mod normal;
 pub mod opencv;
 pub mod pillow;
 pub mod pixels;
+pub mod preset;
+mod settings;
 mod vector;
 
+/// The kind.
+pub const KIND: StepKind = StepKind {
+    name: "image",
+    about: "Decodes JPEG, PNG and WebP files, resizes them, and writes numbers for a model. `library` says whose results it gives, byte \
+            for byte: those of Pillow (`Image.open(file).convert(\"RGB\")`) or of OpenCV (`cv2.imdecode(file, cv2.IMREAD_COLOR)`). Alpha is \
+            dropped, grey is repeated. Animated files, 16 bits and CMYK are refused.",
+    inputs: INPUTS,
+    outputs: OUTPUTS,
+    fields: FIELDS,
+    build: |fields| Ok(Box::new(Image::new(fields)?)),
+};
+
+/// The step.
+struct Image {
+    settings: Settings,
+    numbers: Numbers,
+    /// For each output port, true if it is connected.
+    wanted: [bool; OUTPUTS.len()],
+}
+
+/// The numbers of the values of pixels, in the datatype of the output.
+enum Numbers {
+    Bytes(Box<Table<u8>>),
+    Halves(Box<Table<f16>>),
+    Singles(Box<Table<f32>>),
+}
+
+/// The encoding of the strings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encoding {
+    /// A file that begins as one of a known format does is taken as it is; anything else is base64.
+    Auto,
+    Base64,
+    Raw,
+}
+
+/// One row of the input.
+enum Source<'a> {
+    File(Cow<'a, [u8]>),
+    Pixels(Size, &'a [u8]),
+}
+
+/// One row on its way to the output.
+struct Row {
+    pixels: Pixels,
+    /// The size of the file, upright.
+    original: Size,
+    plan: Plan,
+}
+
+/// All rows.
+struct Rows<T> {
+    numbers: Vec<T>,
+    canvas: Size,
+    places: Vec<(Size, Plan)>,
+}
+
+impl Image {
+    fn new(fields: &Fields<'_>) -> Result<Self, Error> {
+        let settings = Settings::read(fields)?;
+        let numbers = match (settings.datatype, &settings.normal) {
+            (Datatype::Fp16, Some(normal)) => Numbers::Halves(Box::new(normal.halves())),
+            (_, Some(normal)) => Numbers::Singles(Box::new(normal.singles())),
+            (_, None) => Numbers::Bytes(Box::new(normal::identity())),
+        };
+        let mut wanted = [false; OUTPUTS.len()];
+        for (index, wanted) in wanted.iter_mut().enumerate() {
+            *wanted = fields.is_wanted(index);
+        }
+        Ok(Self { settings, numbers, wanted })
+    }
+
+    /// Runs on all rows, and returns the tensor of numbers and the places of the rows.
+    fn rows(&self, sources: &[Source<'_>]) -> Result<(Tensor, Vec<(Size, Plan)>), Error> {
+        match &self.numbers {
+            Numbers::Bytes(table) => self.tensor(Datatype::Uint8, self.written(sources, table)?),
+            Numbers::Halves(table) => self.tensor(Datatype::Fp16, self.written(sources, table)?),
+            Numbers::Singles(table) => self.tensor(Datatype::Fp32, self.written(sources, table)?),
+        }
+    }
+
+    fn tensor<T: NoUninit + Send + Sync>(
+        &self,
+        datatype: Datatype,
+        rows: Rows<T>,
+    ) -> Result<(Tensor, Vec<(Size, Plan)>), Error> {
+        let Size { width, height } = rows.canvas;
+        let count = rows.places.len();
+        let shape = if self.settings.layout.is_planar {
+            [count, CHANNELS, height, width]
+        } else {
+            [count, height, width, CHANNELS]
+        };
+        Ok((of_numbers(datatype, &shape, rows.numbers), rows.places))
+    }
+
+    fn written<T: Copy + Default>(&self, sources: &[Source<'_>], table: &Table<T>) -> Result<Rows<T>, Error> {
+        let mut rows = Rows { numbers: Vec::new(), canvas: self.settings.canvas(), places: Vec::new() };
+        for (index, source) in sources.iter().enumerate() {
+            let prefixed = |error: Error| error.with_prefix(&format!("'image', row {index}: "));
+            let row = self.row(source).map_err(prefixed)?;
+            if index == 0 {
+                rows.canvas = row.plan.canvas;
+                rows.numbers = vec![T::default(); output_size::<T>(sources.len(), rows.canvas)?];
+            }
+            let Size { width, height } = row.plan.canvas;
+            if row.plan.canvas != rows.canvas {
+                return Err(prefixed(Error::invalid(format!(
+                    "it has {width} × {height} pixels, but row 0 has {} × {}: give a size, or send one row at a time",
+                    rows.canvas.width, rows.canvas.height
+                ))));
+            }
+            let size = width * height * CHANNELS;
+            let result = rows.numbers.get_mut(index * size..(index + 1) * size).unwrap_or_default();
+            normal::write(&row.pixels, table, self.settings.layout, result);
+            rows.places.push((row.original, row.plan));
+        }
+        Ok(rows)
+    }
+
+    /// Decodes a row and brings it to its size.
+    fn row(&self, source: &Source<'_>) -> Result<Row, Error> {
+        let pixels = match source {
+            Source::File(file) => {
+                let file::Picture { pixels, orientation } = file::decode(file)?;
+                if self.settings.is_upright { jpeg::oriented(pixels, orientation) } else { pixels }
+            }
+            Source::Pixels(size, bytes) => self.settings.pixels(*size, bytes),
+        };
+        let original = Size { width: pixels.width, height: pixels.height };
+        let geometry = &self.settings.geometry;
+        let plan = geometry.plan(original)?;
+        Ok(Row { pixels: geometry.applied(pixels, &plan), original, plan })
+    }
+}
+
+impl Step for Image {
+    fn run(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
+        let Some(Some(input)) = inputs.first() else { return Ok(vec![None]) };
+        let sources = sources(input, self.settings.encoding)?;
+        let (pixels, places) = self.rows(&sources)?;
+        let rows = places.len();
+        let [_, has_size, has_ratio, has_pad] = self.wanted;
+        let original_size = has_size.then(|| {
+            let sizes = places.iter().flat_map(|(size, _)| [size.height as i64, size.width as i64]).collect();
+            of_numbers::<i64>(Datatype::Int64, &[rows, 2], sizes)
+        });
+        let ratio = has_ratio.then(|| of_floats(&[rows], places.iter().map(|(_, plan)| plan.ratio as f32).collect()));
+        let pad = has_pad.then(|| {
+            let pads = places.iter().flat_map(|(_, plan)| [plan.left as f32, plan.top as f32]).collect();
+            of_floats(&[rows, 2], pads)
+        });
+        Ok(vec![Some(pixels), original_size, ratio, pad])
+    }
+}
+
+/// The rows of the input.
+fn sources(input: &Tensor, encoding: Encoding) -> Result<Vec<Source<'_>>, Error> {
+    let shape = &input.shape[..];
+    match input.datatype {
+        Datatype::Bytes => {
+            let is_column = shape.len() == 1 || shape.get(1..).is_some_and(|rest| rest.iter().all(|size| *size == 1));
+            if shape.is_empty() || !is_column {
+                return Err(wrong_shape("[rows] or [rows, 1] for BYTES", shape));
+            }
+            let elements = strings("image", input)?;
+            if shape.first().copied() != i64::try_from(elements.len()).ok() {
+                return Err(Error::invalid(format!(
+                    "'image' has {} elements, but its shape is {shape:?}",
+                    elements.len()
+                )));
+            }
+            let source = |(index, element)| {
+                decoded(element, encoding)
+                    .map(Source::File)
+                    .map_err(|error: Error| error.with_prefix(&format!("'image', row {index}: ")))
+            };
+            elements.into_iter().enumerate().map(source).collect()
+        }
+        Datatype::Uint8 => byte_sources(input),
+        _ => Err(wrong_datatype("image", "BYTES or UINT8", input)),
+    }
+}
+
+/// The rows of a tensor of bytes: files, or pixels.
+fn byte_sources(input: &Tensor) -> Result<Vec<Source<'_>>, Error> {
+    let shape = &input.shape[..];
+    let sizes: Option<Vec<_>> = shape.iter().map(|size| usize::try_from(*size).ok()).collect();
+    let wrong =
+        || wrong_shape("[bytes], [rows, bytes], [height, width, 3] or [rows, height, width, 3] for UINT8", shape);
+    if !input.has_its_size() {
+        return Err(Error::invalid(format!("'image' has contents of another size than its shape {shape:?}")));
+    }
+    let contents = &input.contents[..];
+    let (rows, size) = match sizes.ok_or_else(wrong)?[..] {
+        [_] => return Ok(vec![Source::File(Cow::Borrowed(contents))]),
+        [_, bytes] => {
+            let files = contents.chunks_exact(bytes.max(1));
+            return Ok(files.map(|file| Source::File(Cow::Borrowed(file))).collect());
+        }
+        [height, width, CHANNELS] => (1, Size { width, height }),
+        [rows, height, width, CHANNELS] => (rows, Size { width, height }),
+        _ => return Err(wrong()),
+    };
+    check_size("'image'", size.width, size.height)?;
+    let images = contents.chunks_exact(size.width * size.height * CHANNELS).take(rows);
+    Ok(images.map(|bytes| Source::Pixels(size, bytes)).collect())
+}
+
+fn wrong_shape(expected: &str, shape: &[i64]) -> Error {
+    Error::invalid(format!("'image' must have the shape {expected}, but its shape is {shape:?}"))
+}
+
+/// The file in an element of BYTES.
+fn decoded(element: &[u8], encoding: Encoding) -> Result<Cow<'_, [u8]>, Error> {
+    let is_raw = match encoding {
+        Encoding::Auto => file::is_known(element),
+        Encoding::Base64 => false,
+        Encoding::Raw => true,
+    };
+    if is_raw {
+        return Ok(Cow::Borrowed(element));
+    }
+    let wrong = || match encoding {
+        Encoding::Auto => Error::invalid("the string is neither a JPEG, PNG or WebP file nor one in base64"),
+        _ => Error::invalid("the string is not base64"),
+    };
+    std::str::from_utf8(element).ok().and_then(base64::decode).map(Cow::Owned).ok_or_else(wrong)
+}
+
+/// The count of numbers of the output.
+fn output_size<T>(rows: usize, canvas: Size) -> Result<usize, Error> {
+    let count = rows.saturating_mul(canvas.width).saturating_mul(canvas.height).saturating_mul(CHANNELS);
+    if count.saturating_mul(size_of::<T>()) > IMAGE_OUTPUT_SIZE_MAX {
+        return Err(Error::invalid(format!(
+            "'image' has {rows} rows, which make more than the {IMAGE_OUTPUT_SIZE_MAX} bytes of output that are allowed"
+        )));
+    }
+    Ok(count)
+}
+
 /// Refuses an image of 0 pixels or too many, by the sides in its header.
-pub(crate) fn check_size(format: &str, width: usize, height: usize) -> Result<(), Error> {
+fn check_size(format: &str, width: usize, height: usize) -> Result<(), Error> {
     if width == 0 || height == 0 {
         return Err(Error::invalid(format!("{format}: the image has {width} × {height} pixels")));
     }
@@ -23,3 +282,6 @@ pub(crate) fn check_size(format: &str, width: usize, height: usize) -> Result<()
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

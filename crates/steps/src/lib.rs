@@ -9,6 +9,7 @@ mod axes;
 mod axes;
 mod axes;
 mod axes;
+mod axes;
 pub mod cast;
 pub mod concat;
 pub mod ctc;
@@ -43,4 +44,4 @@ pub use self::kind::{Port, Step, StepKind};
 pub use self::list::{ReadFile, StepList};
 
 /// All kinds of steps, in the order of the reference.
-pub const KINDS: &[&StepKind] = &[&cast::KIND, &concat::KIND, &ctc::KIND, &detect::KIND, &detokenize::KIND, &head::KIND, &parse::KIND, &pool::KIND, &scale::KIND, &select::KIND, &shape::KIND, &spans::KIND, &stack::KIND, &template::KIND, &tokenize::KIND];
+pub const KINDS: &[&StepKind] = &[&cast::KIND, &concat::KIND, &ctc::KIND, &detect::KIND, &detokenize::KIND, &head::KIND, &image::KIND, &parse::KIND, &pool::KIND, &scale::KIND, &select::KIND, &shape::KIND, &spans::KIND, &stack::KIND, &template::KIND, &tokenize::KIND];

@@ -53,3 +53,6 @@ pub const IMAGE_SIDE_MAX: usize = 1 << 15;
 
 /// Scans of a JPEG file: encoders write 10 for a progressive one, and each passes over the whole image however few bytes it has.
 pub const JPEG_SCANS_MAX: usize = 100;
+
+/// Bytes of the pixels that a step makes of one request: small files can ask for large ones. Some 200 rows of FP32 at 640 × 640.
+pub const IMAGE_OUTPUT_SIZE_MAX: usize = 1 << 30;

@@ -27,6 +27,7 @@ mod support {
 mod text;
 mod text_files;
 mod image_files;
+mod image_pipeline;
 mod image_resize;
 
 use std::path::PathBuf;
