@@ -19,6 +19,8 @@ use crate::limits::{IMAGE_OUTPUT_SIZE_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_MAX};
 use crate::tensors::{of_floats, of_numbers, strings, wrong_datatype};
 
 pub mod file;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod geometry;
 pub mod jpeg;
 pub mod normal;

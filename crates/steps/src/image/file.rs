@@ -85,6 +85,10 @@ pub fn decode_png(file: &[u8]) -> Result<Picture, Error> {
 /// If it is malformed, too large or animated.
 pub fn decode_webp(file: &[u8]) -> Result<Picture, Error> {
     let fault = |why: &dyn std::fmt::Display| Error::invalid(format!("WebP: {why}"));
+    let size = file.get(4..).and_then(<[u8]>::first_chunk).map_or(0, |size| u32::from_le_bytes(*size));
+    if file.len().saturating_sub(8) < size as usize {
+        return Err(fault(&"the file is truncated"));
+    }
     let mut decoder = image_webp::WebPDecoder::new(Cursor::new(file)).map_err(|error| fault(&error))?;
     let (width, height) = decoder.dimensions();
     let (width, height) = (width as usize, height as usize);
