@@ -87,6 +87,7 @@ pub const KIND: StepKind = StepKind {
                     `clean_up_tokenization`.",
         },
     ],
+    is_short: false,
     build: |fields| Ok(Box::new(Ctc::build(fields)?)),
 };
 

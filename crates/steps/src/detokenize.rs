@@ -37,6 +37,7 @@ pub const KIND: StepKind = StepKind {
                     only for tokenizers that are not BPE.",
         },
     ],
+    is_short: false,
     build: |fields| Ok(Box::new(Detokenize::build(fields)?)),
 };
 

@@ -40,6 +40,7 @@ pub const KIND: StepKind = StepKind {
     inputs: INPUTS,
     outputs: OUTPUTS,
     fields: FIELDS,
+    is_short: false,
     build: |fields| Ok(Box::new(Image::new(fields)?)),
 };
 

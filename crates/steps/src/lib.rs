@@ -6,10 +6,6 @@
 //! that builds it. The reader, the error texts, the JSON schema and the reference follow from these tables.
 
 mod axes;
-mod axes;
-mod axes;
-mod axes;
-mod axes;
 pub mod cast;
 pub mod concat;
 pub mod ctc;
@@ -44,4 +40,21 @@ pub use self::kind::{Port, Step, StepKind};
 pub use self::list::{ReadFile, StepList};
 
 /// All kinds of steps, in the order of the reference.
-pub const KINDS: &[&StepKind] = &[&cast::KIND, &concat::KIND, &ctc::KIND, &detect::KIND, &detokenize::KIND, &head::KIND, &image::KIND, &parse::KIND, &pool::KIND, &scale::KIND, &select::KIND, &shape::KIND, &spans::KIND, &stack::KIND, &template::KIND, &tokenize::KIND];
+pub const KINDS: &[&StepKind] = &[
+    &cast::KIND,
+    &concat::KIND,
+    &ctc::KIND,
+    &detect::KIND,
+    &detokenize::KIND,
+    &head::KIND,
+    &image::KIND,
+    &parse::KIND,
+    &pool::KIND,
+    &scale::KIND,
+    &select::KIND,
+    &shape::KIND,
+    &spans::KIND,
+    &stack::KIND,
+    &template::KIND,
+    &tokenize::KIND,
+];

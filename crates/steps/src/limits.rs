@@ -32,8 +32,7 @@ pub const DETECT_CANDIDATES_MAX: usize = 30_000;
 
 /// JSON texts that one request has parsed: each becomes a row of a tensor.
 pub const PARSED_TEXTS_MAX: usize = 65_536;
-/// Bytes of one text that `tokenize` reads, its prefix included. The tokenizer keeps some hundred bytes for each of them; models read
-/// a few thousand.
+
 /// Bytes of one text that `tokenize` reads, its prefix included. The tokenizer keeps some hundred bytes for
 /// each of them; models read a few thousand.
 pub const TEXT_SIZE_MAX: usize = 1 << 20;
@@ -45,6 +44,7 @@ pub const TOKENS_MAX: usize = 1 << 21;
 /// Bytes of all texts that one request to `detokenize` may produce: two million tokens of English have some
 /// 10 MB.
 pub const DETOKENIZED_SIZE_MAX: usize = 64 << 20;
+
 /// Pixels of an image in a request: phones take 50 million, and a whole photograph of that size has 200 MB as RGB.
 pub const IMAGE_PIXELS_MAX: usize = 1 << 26;
 

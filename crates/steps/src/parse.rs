@@ -42,6 +42,7 @@ pub const KIND: StepKind = StepKind {
             about: "The value of a text without the member, or with `null`. Without it, such a text is refused.",
         },
     ],
+    is_short: true,
     build: |fields| Ok(Box::new(Parse::build(fields)?)),
 };
 

@@ -53,7 +53,7 @@ pub const KIND: StepKind = StepKind {
             about: "The least norm that `normalize` divides by. With 0, a vector of zeros becomes NaN.",
         },
     ],
-    is_short: true,
+    is_short: false,
     build: |fields| Ok(Box::new(Pool::build(fields))),
 };
 

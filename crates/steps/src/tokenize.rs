@@ -57,6 +57,7 @@ pub const KIND: StepKind = StepKind {
         Port { name: "length", about: "[N]: the number of tokens without padding.", is_optional: false },
     ],
     fields: FIELDS,
+    is_short: false,
     build: |fields| Ok(Box::new(Tokenize::build(fields)?)),
 };
 

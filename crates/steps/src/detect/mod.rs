@@ -48,6 +48,7 @@ pub const KIND: StepKind = StepKind {
         output("detections", "FP32 [.., n, 6]: all of a box in one array, in the order of `columns`."),
     ],
     fields: FIELDS,
+    is_short: false,
     build: |fields| Ok(Box::new(Detect::build(fields)?)),
 };
 

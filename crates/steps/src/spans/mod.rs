@@ -56,6 +56,7 @@ pub const KIND: StepKind = StepKind {
         output("counts", "INT64 [..]: the count of entities of each text."),
     ],
     fields: FIELDS,
+    is_short: true,
     build: |fields| Ok(Box::new(Spans::build(fields)?)),
 };
 

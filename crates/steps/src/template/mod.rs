@@ -50,6 +50,7 @@ pub const KIND: StepKind = StepKind {
             about: "Writes other characters as `\\uXXXX`, as `json.dumps` does unless `ensure_ascii` is false.",
         },
     ],
+    is_short: true,
     build: |fields| Ok(Box::new(Template::build(fields)?)),
 };
 

@@ -12,7 +12,12 @@
 
 mod cases;
 mod detect;
+mod image_files;
+mod image_pipeline;
+mod image_resize;
 mod numbers;
+mod text;
+mod text_files;
 mod texts;
 
 #[allow(dead_code, reason = "shared with the other test programs")]
@@ -23,12 +28,6 @@ mod support {
     pub mod skipped;
     pub mod time_limit;
 }
-
-mod text;
-mod text_files;
-mod image_files;
-mod image_pipeline;
-mod image_resize;
 
 use std::path::PathBuf;
 use std::process::Command;
