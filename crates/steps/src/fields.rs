@@ -6,7 +6,9 @@ use wire::json::placed;
 use wire::placed::{Placed, PlacedMember, PlacedValue};
 
 use crate::limits::STEP_FILE_SIZE_MAX;
-use crate::list::ReadFile;
+
+/// Reads a file of the model by its name, up to a size; the error is a text.
+pub type ReadFile<'a> = dyn Fn(&str, usize) -> Result<Vec<u8>, String> + 'a;
 
 /// A parameter of a kind of step.
 #[derive(Clone, Copy, Debug)]

@@ -35,9 +35,9 @@ pub mod tokenize;
 mod trial;
 mod vector;
 
-pub use self::fields::{Field, FieldDefault, FieldKind, Fields};
+pub use self::fields::{Field, FieldDefault, FieldKind, Fields, ReadFile};
 pub use self::kind::{Port, Step, StepKind};
-pub use self::list::{ReadFile, StepList};
+pub use self::list::StepList;
 
 /// All kinds of steps, in the order of the reference.
 pub const KINDS: &[&StepKind] = &[

@@ -21,12 +21,9 @@ use wire::json::placed;
 use wire::placed::{Placed, PlacedMember, PlacedValue};
 
 use crate::KINDS;
-use crate::fields::{Fields, line, quoted};
+use crate::fields::{Fields, ReadFile, line, quoted};
 use crate::kind::{Port, Step, StepKind};
 use crate::limits::{LIST_TENSORS_MAX, STEPS_MAX};
-
-/// Reads a file of the model by its name, up to a size; the error is a text.
-pub type ReadFile<'a> = dyn Fn(&str, usize) -> Result<Vec<u8>, String> + 'a;
 
 /// Members of a step that are not its parameters.
 const STRUCTURE: [&str; 5] = ["step", "input", "inputs", "output", "outputs"];
@@ -121,7 +118,7 @@ impl StepList {
     /// # Errors
     /// That of the first step that fails, after its number and kind.
     pub fn begin(&self, input: impl Fn(&str) -> Option<Tensor>) -> Result<StepTensors<'_>, Error> {
-        let mut tensors = StepTensors { list: self, by_index: self.names.iter().map(|name| input(name)).collect() };
+        let mut tensors = self.tensors(input);
         tensors.run(0..self.model.unwrap_or(self.steps.len()))?;
         Ok(tensors)
     }
@@ -132,7 +129,7 @@ impl StepList {
     /// # Errors
     /// That of the first step that fails, after its number and kind.
     pub fn finish(&self, input: impl Fn(&str) -> Option<Tensor>) -> Result<StepTensors<'_>, Error> {
-        let mut tensors = StepTensors { list: self, by_index: self.names.iter().map(|name| input(name)).collect() };
+        let mut tensors = self.tensors(input);
         tensors.run(self.model.unwrap_or(self.steps.len())..self.steps.len())?;
         Ok(tensors)
     }
@@ -145,6 +142,17 @@ impl StepList {
     pub fn run(&self, input: impl Fn(&str) -> Option<Tensor>, outputs: &[&str]) -> Result<Vec<Option<Tensor>>, Error> {
         let mut tensors = self.begin(&input)?;
         Ok(outputs.iter().map(|name| tensors.take(name).or_else(|| input(name))).collect())
+    }
+
+    /// The tensors that are there before a step has run.
+    fn tensors(&self, input: impl Fn(&str) -> Option<Tensor>) -> StepTensors<'_> {
+        let mut by_index = vec![None; self.names.len()];
+        for ListInput { index, .. } in &self.inputs {
+            if let (Some(place), Some(name)) = (by_index.get_mut(*index), self.names.get(*index)) {
+                *place = input(name);
+            }
+        }
+        StepTensors { list: self, by_index }
     }
 
     fn names_read(&self, is_behind_model: bool) -> impl Iterator<Item = &str> {
