@@ -1,5 +1,5 @@
-//! Times of the parts of the step `image` on one file: `cargo run --release -p steps --example image_speed FILE.jpg`. Prints the
-//! median of 200 runs in microseconds.
+//! Times of the parts of the step `image` on one file: `cargo run --release -p steps --example image_speed
+//! FILE.jpg`. Prints the median of 200 runs in microseconds.
 
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 

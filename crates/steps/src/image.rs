@@ -1,5 +1,6 @@
-//! `image`: files or pixels to tensors of a model. Each row is a file that is decoded, turned upright, resized, cropped or padded, and
-//! written as numbers, without regard to the others. Pixels equal those of the library that the step is told, byte for byte.
+//! `image`: files or pixels to tensors of a model. Each row is a file that is decoded, turned upright,
+//! resized, cropped or padded, and written as numbers, without regard to the others. Pixels equal those of
+//! the library that the step is told, byte for byte.
 
 use std::borrow::Cow;
 
@@ -10,10 +11,10 @@ use half::f16;
 use wire::base64;
 
 use crate::fields::Fields;
-use crate::image::geometry::{Plan, Size};
-use crate::image::normal::Table;
+use crate::image::geometry::{ImagePlan, Size};
+use crate::image::normal::{Layout, Singles, ValueTable};
 use crate::image::pixels::{CHANNELS, Pixels};
-use crate::image::settings::{FIELDS, INPUTS, OUTPUTS, Settings};
+use crate::image::settings::{FIELDS, INPUTS, ImageSettings, OUTPUTS};
 use crate::kind::{Step, StepKind};
 use crate::limits::{IMAGE_OUTPUT_SIZE_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_MAX};
 use crate::tensors::{of_floats, of_numbers, strings, wrong_datatype};
@@ -34,9 +35,10 @@ mod vector;
 /// The kind.
 pub const KIND: StepKind = StepKind {
     name: "image",
-    about: "Decodes JPEG, PNG and WebP files, resizes them, and writes numbers for a model. `library` says whose results it gives, byte \
-            for byte: those of Pillow (`Image.open(file).convert(\"RGB\")`) or of OpenCV (`cv2.imdecode(file, cv2.IMREAD_COLOR)`). Alpha is \
-            dropped, grey is repeated. Animated files, 16 bits and CMYK are refused.",
+    about: "Decodes JPEG, PNG and WebP files, resizes them, and writes numbers for a model. `library` says whose \
+            results it gives, byte for byte: those of Pillow (`Image.open(file).convert(\"RGB\")`) or of OpenCV \
+            (`cv2.imdecode(file, cv2.IMREAD_COLOR)`). Alpha is dropped, grey is repeated. Animated files, 16 \
+            bits and CMYK are refused.",
     inputs: INPUTS,
     outputs: OUTPUTS,
     fields: FIELDS,
@@ -46,22 +48,22 @@ pub const KIND: StepKind = StepKind {
 
 /// The step.
 struct Image {
-    settings: Settings,
-    numbers: Numbers,
+    settings: ImageSettings,
+    numbers: PixelNumbers,
     /// For each output port, true if it is connected.
     wanted: [bool; OUTPUTS.len()],
 }
 
 /// The numbers of the values of pixels, in the datatype of the output.
-enum Numbers {
-    Bytes(Box<Table<u8>>),
-    Halves(Box<Table<f16>>),
-    Singles(Box<Table<f32>>),
+enum PixelNumbers {
+    Bytes(Box<ValueTable<u8>>),
+    Halves(Box<ValueTable<f16>>),
+    Singles(Box<Singles>),
 }
 
 /// The encoding of the strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Encoding {
+enum FileEncoding {
     /// A file that begins as one of a known format does is taken as it is; anything else is base64.
     Auto,
     Base64,
@@ -75,27 +77,27 @@ enum Source<'a> {
 }
 
 /// One row on its way to the output.
-struct Row {
+struct ImageRow {
     pixels: Pixels,
     /// The size of the file, upright.
     original: Size,
-    plan: Plan,
+    plan: ImagePlan,
 }
 
 /// All rows.
 struct Rows<T> {
     numbers: Vec<T>,
     canvas: Size,
-    places: Vec<(Size, Plan)>,
+    places: Vec<(Size, ImagePlan)>,
 }
 
 impl Image {
     fn new(fields: &Fields<'_>) -> Result<Self, Error> {
-        let settings = Settings::read(fields)?;
+        let settings = ImageSettings::read(fields)?;
         let numbers = match (settings.datatype, &settings.normal) {
-            (Datatype::Fp16, Some(normal)) => Numbers::Halves(Box::new(normal.halves())),
-            (_, Some(normal)) => Numbers::Singles(Box::new(normal.singles())),
-            (_, None) => Numbers::Bytes(Box::new(normal::identity())),
+            (Datatype::Fp16, Some(normal)) => PixelNumbers::Halves(Box::new(normal.halves())),
+            (_, Some(normal)) => PixelNumbers::Singles(Box::new(normal.singles())),
+            (_, None) => PixelNumbers::Bytes(Box::new(normal::identity())),
         };
         let mut wanted = [false; OUTPUTS.len()];
         for (index, wanted) in wanted.iter_mut().enumerate() {
@@ -105,11 +107,13 @@ impl Image {
     }
 
     /// Runs on all rows, and returns the tensor of numbers and the places of the rows.
-    fn rows(&self, sources: &[Source<'_>]) -> Result<(Tensor, Vec<(Size, Plan)>), Error> {
+    fn rows(&self, sources: &[Source<'_>]) -> Result<(Tensor, Vec<(Size, ImagePlan)>), Error> {
         match &self.numbers {
-            Numbers::Bytes(table) => self.tensor(Datatype::Uint8, self.written(sources, table)?),
-            Numbers::Halves(table) => self.tensor(Datatype::Fp16, self.written(sources, table)?),
-            Numbers::Singles(table) => self.tensor(Datatype::Fp32, self.written(sources, table)?),
+            PixelNumbers::Bytes(table) => self.tensor(Datatype::Uint8, self.written(sources, &**table, normal::write)?),
+            PixelNumbers::Halves(table) => self.tensor(Datatype::Fp16, self.written(sources, &**table, normal::write)?),
+            PixelNumbers::Singles(singles) => {
+                self.tensor(Datatype::Fp32, self.written(sources, &**singles, normal::write_singles)?)
+            }
         }
     }
 
@@ -117,7 +121,7 @@ impl Image {
         &self,
         datatype: Datatype,
         rows: Rows<T>,
-    ) -> Result<(Tensor, Vec<(Size, Plan)>), Error> {
+    ) -> Result<(Tensor, Vec<(Size, ImagePlan)>), Error> {
         let Size { width, height } = rows.canvas;
         let count = rows.places.len();
         let shape = if self.settings.layout.is_planar {
@@ -128,7 +132,12 @@ impl Image {
         Ok((of_numbers(datatype, &shape, rows.numbers), rows.places))
     }
 
-    fn written<T: Copy + Default>(&self, sources: &[Source<'_>], table: &Table<T>) -> Result<Rows<T>, Error> {
+    fn written<T: Copy + Default, N>(
+        &self,
+        sources: &[Source<'_>],
+        numbers: &N,
+        write: fn(&Pixels, &N, Layout, &mut [T]),
+    ) -> Result<Rows<T>, Error> {
         let mut rows = Rows { numbers: Vec::new(), canvas: self.settings.canvas(), places: Vec::new() };
         for (index, source) in sources.iter().enumerate() {
             let prefixed = |error: Error| error.with_prefix(&format!("'image', row {index}: "));
@@ -146,14 +155,14 @@ impl Image {
             }
             let size = width * height * CHANNELS;
             let result = rows.numbers.get_mut(index * size..(index + 1) * size).unwrap_or_default();
-            normal::write(&row.pixels, table, self.settings.layout, result);
+            write(&row.pixels, numbers, self.settings.layout, result);
             rows.places.push((row.original, row.plan));
         }
         Ok(rows)
     }
 
     /// Decodes a row and brings it to its size.
-    fn row(&self, source: &Source<'_>) -> Result<Row, Error> {
+    fn row(&self, source: &Source<'_>) -> Result<ImageRow, Error> {
         let pixels = match source {
             Source::File(file) => {
                 let file::Picture { pixels, orientation } = file::decode(file)?;
@@ -164,7 +173,7 @@ impl Image {
         let original = Size { width: pixels.width, height: pixels.height };
         let geometry = &self.settings.geometry;
         let plan = geometry.plan(original)?;
-        Ok(Row { pixels: geometry.applied(pixels, &plan), original, plan })
+        Ok(ImageRow { pixels: geometry.applied(pixels, &plan), original, plan })
     }
 }
 
@@ -189,7 +198,7 @@ impl Step for Image {
 }
 
 /// The rows of the input.
-fn sources(input: &Tensor, encoding: Encoding) -> Result<Vec<Source<'_>>, Error> {
+fn sources(input: &Tensor, encoding: FileEncoding) -> Result<Vec<Source<'_>>, Error> {
     let shape = &input.shape[..];
     match input.datatype {
         Datatype::Bytes => {
@@ -246,17 +255,17 @@ fn wrong_shape(expected: &str, shape: &[i64]) -> Error {
 }
 
 /// The file in an element of BYTES.
-fn decoded(element: &[u8], encoding: Encoding) -> Result<Cow<'_, [u8]>, Error> {
+fn decoded(element: &[u8], encoding: FileEncoding) -> Result<Cow<'_, [u8]>, Error> {
     let is_raw = match encoding {
-        Encoding::Auto => file::is_known(element),
-        Encoding::Base64 => false,
-        Encoding::Raw => true,
+        FileEncoding::Auto => file::is_known(element),
+        FileEncoding::Base64 => false,
+        FileEncoding::Raw => true,
     };
     if is_raw {
         return Ok(Cow::Borrowed(element));
     }
     let wrong = || match encoding {
-        Encoding::Auto => Error::invalid("the string is neither a JPEG, PNG or WebP file nor one in base64"),
+        FileEncoding::Auto => Error::invalid("the string is neither a JPEG, PNG or WebP file nor one in base64"),
         _ => Error::invalid("the string is not base64"),
     };
     std::str::from_utf8(element).ok().and_then(base64::decode).map(Cow::Owned).ok_or_else(wrong)
@@ -267,7 +276,8 @@ fn output_size<T>(rows: usize, canvas: Size) -> Result<usize, Error> {
     let count = rows.saturating_mul(canvas.width).saturating_mul(canvas.height).saturating_mul(CHANNELS);
     if count.saturating_mul(size_of::<T>()) > IMAGE_OUTPUT_SIZE_MAX {
         return Err(Error::invalid(format!(
-            "'image' has {rows} rows, which make more than the {IMAGE_OUTPUT_SIZE_MAX} bytes of output that are allowed"
+            "'image' has {rows} rows, which make more than the {IMAGE_OUTPUT_SIZE_MAX} bytes of output that are \
+            allowed"
         )));
     }
     Ok(count)
@@ -280,7 +290,8 @@ fn check_size(format: &str, width: usize, height: usize) -> Result<(), Error> {
     }
     if width > IMAGE_SIDE_MAX || height > IMAGE_SIDE_MAX || width.saturating_mul(height) > IMAGE_PIXELS_MAX {
         return Err(Error::invalid(format!(
-            "{format}: the image has {width} × {height} pixels, but at most {IMAGE_PIXELS_MAX} are allowed, and {IMAGE_SIDE_MAX} on a side"
+            "{format}: the image has {width} × {height} pixels, but at most {IMAGE_PIXELS_MAX} are allowed, and \
+             {IMAGE_SIDE_MAX} on a side"
         )));
     }
     Ok(())

@@ -46,13 +46,17 @@ pub const TOKENS_MAX: usize = 1 << 21;
 pub const DETOKENIZED_SIZE_MAX: usize = 64 << 20;
 
 /// Pixels of an image in a request: phones take 50 million, and a whole photograph of that size has 200 MB as RGB.
+/// Pixels of an image in a request: phones take 50 million, and a whole photograph of that size has 200 MB as
+/// RGB.
 pub const IMAGE_PIXELS_MAX: usize = 1 << 26;
 
 /// Columns or rows of an image.
 pub const IMAGE_SIDE_MAX: usize = 1 << 15;
 
-/// Scans of a JPEG file: encoders write 10 for a progressive one, and each passes over the whole image however few bytes it has.
+/// Scans of a JPEG file: encoders write 10 for a progressive one, and each passes over the whole image
+/// however few bytes it has.
 pub const JPEG_SCANS_MAX: usize = 100;
 
-/// Bytes of the pixels that a step makes of one request: small files can ask for large ones. Some 200 rows of FP32 at 640 × 640.
+/// Bytes of the pixels that a step makes of one request: small files can ask for large ones. Some 200 rows of
+/// FP32 at 640 × 640.
 pub const IMAGE_OUTPUT_SIZE_MAX: usize = 1 << 30;

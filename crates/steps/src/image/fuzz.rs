@@ -1,5 +1,5 @@
-//! The fuzz targets `image_jpeg`, `image_png` and `image_webp`, and the tests over their seeds: any bytes are decoded or refused, and what is
-//! decoded has its size. A panic is a finding.
+//! The fuzz targets `image_jpeg`, `image_png` and `image_webp`, and the tests over their seeds: any bytes are
+//! decoded or refused, and what is decoded has its size. A panic is a finding.
 
 use std::io::Cursor;
 

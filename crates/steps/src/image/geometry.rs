@@ -1,5 +1,5 @@
-//! Sizes: the part of an image that is kept, its size, and its place in the result. Each rule is that of a public library, to the
-//! rounding.
+//! Sizes: the part of an image that is kept, its size, and its place in the result. Each rule is that of a
+//! public library, to the rounding.
 
 use base::error::Error;
 
@@ -16,7 +16,7 @@ pub struct Geometry {
     /// A part from the middle of the resized image.
     pub crop: Option<Crop>,
     /// The library and its filter.
-    pub filter: Filter,
+    pub filter: ResizeFilter,
 }
 
 /// A rule for the size.
@@ -28,7 +28,8 @@ pub enum Resize {
     Letterbox(Letterbox),
     /// The size of the file.
     Never,
-    /// Both sides by one scale, so that the shorter one has this many pixels, as torchvision and transformers round it.
+    /// Both sides by one scale, so that the shorter one has this many pixels, as torchvision and transformers
+    /// round it.
     Shortest(usize),
     /// Likewise, but the longer one has at most the second count, as transformers' DETR rounds it.
     ShortestWithin(usize, usize),
@@ -69,7 +70,7 @@ pub struct Size {
 
 /// A library and its filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Filter {
+pub enum ResizeFilter {
     /// Of OpenCV.
     Opencv(OpencvFilter),
     /// Of Pillow.
@@ -78,7 +79,7 @@ pub enum Filter {
 
 /// The places of one image.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Plan {
+pub struct ImagePlan {
     /// The image is resized to this.
     pub resized: Size,
     /// This part of it is kept.
@@ -100,7 +101,7 @@ impl Geometry {
     ///
     /// # Errors
     /// If the resized image is too large or has no pixels, or is smaller than the part.
-    pub fn plan(&self, from: Size) -> Result<Plan, Error> {
+    pub fn plan(&self, from: Size) -> Result<ImagePlan, Error> {
         let (resized, ratio) = match self.resize {
             Resize::Exact(size) => (size, 1.0),
             Resize::Letterbox(letterbox) => letterbox.fitted(from),
@@ -109,7 +110,7 @@ impl Geometry {
             Resize::ShortestWithin(shortest, longest) => (shortest_within(from, shortest, longest), 1.0),
         };
         check_resized(from, resized)?;
-        let mut plan = Plan {
+        let mut plan = ImagePlan {
             resized,
             window: Window::whole(resized.width, resized.height),
             canvas: resized,
@@ -134,14 +135,14 @@ impl Geometry {
     }
 
     /// Brings an image to its places.
-    pub fn applied(&self, source: Pixels, plan: &Plan) -> Pixels {
+    pub fn applied(&self, source: Pixels, plan: &ImagePlan) -> Pixels {
         let Size { width, height } = plan.resized;
         let part = if (width, height) == (source.width, source.height) && plan.window == Window::whole(width, height) {
             source
         } else {
             match self.filter {
-                Filter::Pillow(filter) => pillow::resized(&source, width, height, plan.window, filter),
-                Filter::Opencv(filter) => {
+                ResizeFilter::Pillow(filter) => pillow::resized(&source, width, height, plan.window, filter),
+                ResizeFilter::Opencv(filter) => {
                     let resized = opencv::resized(&source, width, height, filter);
                     if plan.window == Window::whole(width, height) { resized } else { cropped(&resized, plan.window) }
                 }
@@ -227,8 +228,8 @@ fn check_resized(from: Size, to: Size) -> Result<(), Error> {
     let is_large = to.width > IMAGE_SIDE_MAX || to.height > IMAGE_SIDE_MAX || to.width * to.height > IMAGE_PIXELS_MAX;
     if to.width == 0 || to.height == 0 || is_large {
         return Err(Error::invalid(format!(
-            "an image of {} × {} pixels would be resized to {} × {}, but 1 to {IMAGE_PIXELS_MAX} pixels are allowed, and \
-             {IMAGE_SIDE_MAX} on a side",
+            "an image of {} × {} pixels would be resized to {} × {}, but 1 to {IMAGE_PIXELS_MAX} pixels are \
+             allowed, and {IMAGE_SIDE_MAX} on a side",
             from.width, from.height, to.width, to.height
         )));
     }
@@ -244,8 +245,8 @@ mod tests {
         Size { width, height }
     }
 
-    fn plan(resize: Resize, crop: Option<Crop>, from: Size) -> Result<Plan, String> {
-        let geometry = Geometry { resize, crop, filter: Filter::Pillow(PillowFilter::Bilinear) };
+    fn plan(resize: Resize, crop: Option<Crop>, from: Size) -> Result<ImagePlan, String> {
+        let geometry = Geometry { resize, crop, filter: ResizeFilter::Pillow(PillowFilter::Bilinear) };
         geometry.plan(from).map_err(|error| error.text().to_owned())
     }
 
@@ -289,7 +290,8 @@ mod tests {
         let error = plan(Resize::Never, crop, size(224, 224)).unwrap_err();
         assert_eq!(error, "a part of 224 × 225 pixels does not fit into the resized image of 224 × 224");
         let error = plan(Resize::Shortest(224), None, size(1, 300)).unwrap_err();
-        let want = "an image of 1 × 300 pixels would be resized to 224 × 67200, but 1 to 67108864 pixels are allowed, and 32768 on a side";
+        let want = "an image of 1 × 300 pixels would be resized to 224 × 67200, but 1 to 67108864 pixels are \
+                    allowed, and 32768 on a side";
         assert_eq!(error, want);
     }
 }

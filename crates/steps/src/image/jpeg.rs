@@ -1,12 +1,13 @@
-//! JPEG files (ITU-T T.81) as libjpeg-turbo decodes them with its default settings, byte for byte, which is how Pillow and OpenCV use it:
-//! the slow integer transform, triangular ("fancy") upsampling, colours in fixed point of 16 bits. Baseline, extended and progressive
-//! files of 8 bits with one or three components. Refused by name: arithmetic coding, lossless, hierarchical and 12-bit files,
-//! CMYK, fractional sampling, files that end early, and progressive ones that lack scans, which libjpeg-turbo would smooth.
+//! JPEG files (ITU-T T.81) as libjpeg-turbo decodes them with its default settings, byte for byte, which is
+//! how Pillow and OpenCV use it: the slow integer transform, triangular ("fancy") upsampling, colours in
+//! fixed point of 16 bits. Baseline, extended and progressive files of 8 bits with one or three components.
+//! Refused by name: arithmetic coding, lossless, hierarchical and 12-bit files, CMYK, fractional sampling,
+//! files that end early, and progressive ones that lack scans, which libjpeg-turbo would smooth.
 
 use base::error::Error;
 
-use crate::image::jpeg::frame::Frame;
-use crate::image::jpeg::huffman::Table;
+use crate::image::jpeg::frame::JpegFrame;
+use crate::image::jpeg::huffman::HuffmanTable;
 use crate::image::jpeg::markers::{Segment, Segments};
 use crate::image::pixels::Pixels;
 use crate::limits::JPEG_SCANS_MAX;
@@ -40,12 +41,12 @@ pub fn is_jpeg(file: &[u8]) -> bool {
 /// # Errors
 /// If the file is malformed, ends early, is too large, or is of a kind that is not supported.
 pub fn decode(file: &[u8]) -> Result<Jpeg, Error> {
-    let mut decoder = Decoder::default();
+    let mut decoder = JpegDecoder::default();
     let mut segments = Segments::new(file)?;
     while let Some(segment) = segments.next()? {
         decoder.handle_segment(segment, &mut segments)?;
     }
-    let Decoder { frame: Some(mut frame), colour, orientation, .. } = decoder else {
+    let JpegDecoder { frame: Some(mut frame), colour, orientation, .. } = decoder else {
         return Err(fault("the file has no image"));
     };
     frame.finish()?;
@@ -67,24 +68,24 @@ pub(crate) struct Colour {
 }
 
 #[derive(Default)]
-struct Decoder {
+struct JpegDecoder {
     quantisation: [Option<[u16; 64]>; 4],
-    dc_tables: [Option<Box<Table>>; 4],
-    ac_tables: [Option<Box<Table>>; 4],
+    dc_tables: [Option<Box<HuffmanTable>>; 4],
+    ac_tables: [Option<Box<HuffmanTable>>; 4],
     restart_interval: usize,
-    frame: Option<Frame>,
+    frame: Option<JpegFrame>,
     scans: usize,
     colour: Colour,
     orientation: Orientation,
 }
 
-impl Decoder {
+impl JpegDecoder {
     fn handle_segment(&mut self, segment: Segment<'_>, segments: &mut Segments<'_>) -> Result<(), Error> {
         let Segment { marker, payload } = segment;
         match marker {
             0xC0..=0xC2 if self.frame.is_some() => return Err(fault("it has two frames")),
             0xC0..=0xC2 => {
-                let frame = Frame::read(payload, marker == 0xC2)?;
+                let frame = JpegFrame::read(payload, marker == 0xC2)?;
                 // Each block of a scan takes a bit at least: a small file cannot claim a large image.
                 if frame.block_count() > segments.rest().len().saturating_mul(8) {
                     return Err(fault("the file is truncated: it is too small for its width and height"));
@@ -144,7 +145,7 @@ impl Decoder {
             let is_ac = kind >> 4 == 1;
             let tables = if is_ac { &mut self.ac_tables } else { &mut self.dc_tables };
             let place = tables.get_mut(usize::from(kind & 15)).filter(|_| *kind < 0x20).ok_or_else(malformed)?;
-            *place = Some(Box::new(Table::new(counts, symbols, is_ac).ok_or_else(malformed)?));
+            *place = Some(Box::new(HuffmanTable::new(counts, symbols, is_ac).ok_or_else(malformed)?));
             payload = rest;
         }
         Ok(())
@@ -169,10 +170,9 @@ impl Decoder {
     }
 }
 
-/// The place of each coefficient in a block, in the order of the file. Positions beyond the block, which only corrupt files have, are the
-/// last one.
-const ZIGZAG: [u8; 80] = [
+/// The place of each coefficient in a block, in the order of the file.
+const ZIGZAG: [u8; 64] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
     28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
-    47, 55, 62, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
+    47, 55, 62, 63,
 ];

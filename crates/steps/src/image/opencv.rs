@@ -1,9 +1,10 @@
-//! Resizing as OpenCV does it, byte for byte (`cv2.resize`, 8 bits, three channels, as its x86-64 wheels compute): nearest, linear
-//! and area. Unlike Pillow's filters, linear does not widen with the scale. Cubic is left out: where the processor allows, the wheels
-//! compute it by Intel's closed library, whose last bits differ from OpenCV's own code.
+//! Resizing as OpenCV does it, byte for byte (`cv2.resize`, 8 bits, three channels, as its x86-64 wheels
+//! compute): nearest, linear and area. Unlike Pillow's filters, linear does not widen with the scale. Cubic
+//! is left out: where the processor allows, the wheels compute it by Intel's closed library, whose last bits
+//! differ from OpenCV's own code.
 
 use crate::image::pixels::{CHANNELS, Pixels};
-use crate::image::vector::vectorized;
+use crate::image::vector::{pack, vectorized};
 
 mod area;
 
@@ -23,8 +24,8 @@ pub fn resized(source: &Pixels, width: usize, height: usize, filter: OpencvFilte
     if (source.width, source.height) == (width, height) {
         return source.clone();
     }
-    let columns = Side::new(source.width, width);
-    let rows = Side::new(source.height, height);
+    let columns = SideScale::new(source.width, width);
+    let rows = SideScale::new(source.height, height);
     let is_halved = columns.whole_scale() == Some(2) && rows.whole_scale() == Some(2);
     match filter {
         OpencvFilter::Nearest => nearest(source, &columns, &rows),
@@ -37,7 +38,7 @@ pub fn resized(source: &Pixels, width: usize, height: usize, filter: OpencvFilte
 }
 
 /// The scale along one side.
-struct Side {
+struct SideScale {
     from: usize,
     to: usize,
     /// Pixels of the result for one of the source.
@@ -46,14 +47,14 @@ struct Side {
     scale: f64,
 }
 
-/// The first source pixel of a pixel of the result, before it is kept within the image, and the weights of it and of those
-/// behind it, in 11 bits.
+/// The first source pixel of a pixel of the result, before it is kept within the image, and the weights of it
+/// and of those behind it, in 11 bits.
 struct Taps {
     first: i64,
     weights: [i16; 2],
 }
 
-impl Side {
+impl SideScale {
     fn new(from: usize, to: usize) -> Self {
         let inverse = to as f64 / from as f64;
         Self { from, to, inverse, scale: 1.0 / inverse }
@@ -112,7 +113,7 @@ impl Taps {
     }
 }
 
-fn nearest(source: &Pixels, columns: &Side, rows: &Side) -> Pixels {
+fn nearest(source: &Pixels, columns: &SideScale, rows: &SideScale) -> Pixels {
     let positions = columns.nearest();
     let mut bytes = Vec::with_capacity(columns.to * rows.to * CHANNELS);
     for row in rows.nearest() {
@@ -124,18 +125,24 @@ fn nearest(source: &Pixels, columns: &Side, rows: &Side) -> Pixels {
     Pixels { width: columns.to, height: rows.to, bytes }
 }
 
-/// Rows of the source, resized along the columns, by the number of the row: those of a result follow each other.
+/// Rows of the source, resized along the columns, by the number of the row: those of a result follow each
+/// other.
 struct Across<'a> {
     source: &'a Pixels,
-    columns: Vec<([usize; 2], [i16; 2])>,
-    rows: [(Option<usize>, Vec<i16>); 2],
+    columns: Vec<([usize; 2], [u64; 2])>,
+    /// Sums, in the parts of words.
+    rows: [(Option<usize>, Vec<u64>); 2],
+    /// The pixels of a row: three channels in the parts of a word, which hold a byte by a weight, so that one
+    /// product is that of all.
+    words: Vec<u64>,
 }
 
 impl<'a> Across<'a> {
     fn new(source: &'a Pixels, columns: &[Taps]) -> Self {
-        let rows = [(); 2].map(|()| (None, vec![0; columns.len() * CHANNELS]));
-        let columns = columns.iter().map(|taps| (taps.kept(source.width), taps.weights)).collect();
-        Self { source, columns, rows }
+        let rows = [(); 2].map(|()| (None, vec![0; columns.len()]));
+        let weights = |taps: &Taps| taps.weights.map(|weight| u64::from(weight.unsigned_abs()));
+        let columns = columns.iter().map(|taps| (taps.kept(source.width), weights(taps))).collect();
+        Self { source, columns, rows, words: vec![0; source.width] }
     }
 
     /// Makes a row, unless it is there.
@@ -146,23 +153,21 @@ impl<'a> Across<'a> {
             return;
         }
         *held = Some(index);
-        let (pixels, _) = self.source.row(index).as_chunks::<CHANNELS>();
-        for (result, (taps, weights)) in values.as_chunks_mut::<CHANNELS>().0.iter_mut().zip(&self.columns) {
-            let mut sums = [0_i32; CHANNELS];
-            for (at, weight) in taps.iter().zip(weights) {
-                let pixel = pixels.get(*at).unwrap_or(&[0; CHANNELS]);
-                for (sum, byte) in sums.iter_mut().zip(pixel) {
-                    *sum = sum.wrapping_add(i32::from(*byte).wrapping_mul(i32::from(*weight)));
-                }
-            }
-            // A byte by a weight of 11 bits, without its last 4 bits, fits into 16.
-            *result = sums.map(|sum| (sum >> 4) as i16);
+        let pixels = self.source.row(index).as_chunks::<CHANNELS>().0;
+        for (word, [red, green, blue]) in self.words.iter_mut().zip(pixels) {
+            *word = u64::from(*red) | u64::from(*green) << PART | u64::from(*blue) << (2 * PART);
+        }
+        let words = &self.words[..];
+        for (sum, ([left, right], [first, second])) in values.iter_mut().zip(&self.columns) {
+            let word = |at: usize| words.get(at).copied().unwrap_or(0);
+            *sum = word(*left).wrapping_mul(*first).wrapping_add(word(*right).wrapping_mul(*second));
         }
     }
 
     /// The rows with these numbers, which were made.
-    fn rows(&self, indices: [usize; 2]) -> [&[i16]; 2] {
-        indices.map(|index| self.rows.get(index % 2).map(|(_, values)| &values[..]).unwrap_or_default())
+    fn rows(&self, [upper, lower]: [usize; 2]) -> [&[u64]; 2] {
+        let row = |index: usize| self.rows.get(index % 2).map(|(_, values)| &values[..]).unwrap_or_default();
+        [row(upper), row(lower)]
     }
 }
 
@@ -170,6 +175,7 @@ fn linear(source: &Pixels, columns: &[Taps], rows: &[Taps]) -> Pixels {
     let stride = columns.len() * CHANNELS;
     let mut bytes = vec![0; rows.len() * stride];
     let mut across = Across::new(source, columns);
+    let mut packed = vec![0; columns.len()];
     vectorized(
         #[inline(always)]
         || {
@@ -179,19 +185,27 @@ fn linear(source: &Pixels, columns: &[Taps], rows: &[Taps]) -> Pixels {
                     across.make(index);
                 }
                 let [upper, lower] = across.rows(indices);
-                let [first, second] = taps.weights;
-                for ((byte, upper), lower) in result.iter_mut().zip(upper).zip(lower) {
-                    *byte = (scaled(*upper, first).wrapping_add(scaled(*lower, second)).wrapping_add(2) >> 2) as u8;
+                let [first, second] = taps.weights.map(|weight| u64::from(weight.unsigned_abs()));
+                for ((packed, upper), lower) in packed.iter_mut().zip(upper).zip(lower) {
+                    let red = between(*upper, *lower, first, second);
+                    let green = between(*upper >> PART, *lower >> PART, first, second);
+                    let blue = between(*upper >> (2 * PART), *lower >> (2 * PART), first, second);
+                    *packed = (red | green << 8 | blue << 16) as u32;
                 }
+                pack(&packed, result);
             }
         },
     );
     Pixels { width: columns.len(), height: rows.len(), bytes }
 }
 
+/// A channel between two rows: their sums without their last 4 bits, each product without its last 16, and
+/// half a unit.
 #[inline(always)]
-fn scaled(value: i16, weight: i16) -> i16 {
-    (i32::from(value).wrapping_mul(i32::from(weight)) >> 16) as i16
+const fn between(upper: u64, lower: u64, first: u64, second: u64) -> u64 {
+    let upper = (upper >> 4 & SUM).wrapping_mul(first) >> 16;
+    let lower = (lower >> 4 & SUM).wrapping_mul(second) >> 16;
+    upper.wrapping_add(lower).wrapping_add(2) >> 2
 }
 
 /// A weight in 11 bits.
@@ -199,5 +213,9 @@ fn fixed(weight: f32) -> i16 {
     (weight * f32::from(ONE)).round_ties_even() as i16
 }
 
+/// Bits of a channel in a word.
+const PART: u32 = 21;
+/// Bits of a sum that is kept.
+const SUM: u64 = 0x7FFF;
 /// The weight 1.
 const ONE: i16 = 2048;

@@ -1,5 +1,5 @@
-//! Resizing as Pillow does it, byte for byte (`Image.resize`, mode RGB): a filter whose support widens with the scale, weights
-//! in fixed point of 22 bits, two passes with bytes between them.
+//! Resizing as Pillow does it, byte for byte (`Image.resize`, mode RGB): a filter whose support widens with
+//! the scale, weights in fixed point of 22 bits, two passes with bytes between them.
 
 use std::f64::consts::PI;
 use std::ops::Range;
@@ -52,8 +52,8 @@ impl PillowFilter {
     }
 }
 
-/// Returns the part `window` of the image resized to `width` × `height`. The caller has checked that both sizes and the window are
-/// not empty, and the window lies within.
+/// Returns the part `window` of the image resized to `width` × `height`. The caller has checked that both
+/// sizes and the window are not empty, and the window lies within.
 pub fn resized(source: &Pixels, width: usize, height: usize, window: Window, filter: PillowFilter) -> Pixels {
     if (source.width, source.height) == (width, height) {
         return cropped(source, window);
@@ -62,9 +62,9 @@ pub fn resized(source: &Pixels, width: usize, height: usize, window: Window, fil
         return nearest(source, width, height, window);
     }
     let columns = (source.width != width)
-        .then(|| Axis::new(source.width, width, window.left..window.left + window.width, filter));
+        .then(|| FilterAxis::new(source.width, width, window.left..window.left + window.width, filter));
     let rows = (source.height != height)
-        .then(|| Axis::new(source.height, height, window.top..window.top + window.height, filter));
+        .then(|| FilterAxis::new(source.height, height, window.top..window.top + window.height, filter));
     match (&columns, &rows) {
         (Some(columns), Some(rows)) if is_vertical_first(source, width, height) => {
             let down = vertical(source, rows, 0);
@@ -84,15 +84,15 @@ pub fn resized(source: &Pixels, width: usize, height: usize, window: Window, fil
     }
 }
 
-/// Returns true if the vertical pass comes first, which rounds differently: Pillow 13 does so for a height that shrinks by more than
-/// twice as many pixels as the width. Found by comparison.
+/// Returns true if the vertical pass comes first, which rounds differently: Pillow 13 does so for a height
+/// that shrinks by more than twice as many pixels as the width. Found by comparison.
 fn is_vertical_first(source: &Pixels, width: usize, height: usize) -> bool {
     let removed = |from: usize, to: usize| from.cast_signed() - to.cast_signed();
     removed(source.height, height) > 2 * removed(source.width, width).max(0)
 }
 
 /// The weights along one side.
-struct Axis {
+struct FilterAxis {
     /// For each pixel of the result, the first source pixel and the count of them.
     spans: Vec<(usize, usize)>,
     /// For each pixel of the result, `taps` weights; those beyond its span are 0.
@@ -100,7 +100,7 @@ struct Axis {
     taps: usize,
 }
 
-impl Axis {
+impl FilterAxis {
     fn new(from: usize, to: usize, results: Range<usize>, filter: PillowFilter) -> Self {
         let scale = from as f64 / to as f64;
         let filter_scale = scale.max(1.0);
@@ -142,8 +142,9 @@ impl Axis {
     }
 }
 
-/// The horizontal pass over some rows. 16 rows at a time are turned to columns of 16 bytes, which are summed at once.
-fn horizontal(source: &Pixels, columns: &Axis, rows: Range<usize>) -> Pixels {
+/// The horizontal pass over some rows. 16 rows at a time are turned to columns of 16 bytes, which are summed
+/// at once.
+fn horizontal(source: &Pixels, columns: &FilterAxis, rows: Range<usize>) -> Pixels {
     let width = columns.spans.len();
     let (stride, from_stride) = (width * CHANNELS, source.stride());
     let mut bytes = vec![0; rows.len() * stride];
@@ -165,7 +166,7 @@ fn horizontal(source: &Pixels, columns: &Axis, rows: Range<usize>) -> Pixels {
 }
 
 #[inline(always)]
-fn horizontal_group(turned: &[[u8; GROUP]], columns: &Axis, results: &mut [[u8; GROUP]]) {
+fn horizontal_group(turned: &[[u8; GROUP]], columns: &FilterAxis, results: &mut [[u8; GROUP]]) {
     for (pixel, ((first, count), weights)) in results.as_chunks_mut::<CHANNELS>().0.iter_mut().zip(columns.results()) {
         let span = turned.get(first * CHANNELS..(first + count) * CHANNELS).unwrap_or_default();
         let (mut red, mut green, mut blue) = (Lanes::of(HALF), Lanes::of(HALF), Lanes::of(HALF));
@@ -223,7 +224,7 @@ fn turn_columns(columns: &[[u8; GROUP]], stride: usize, rows: &mut [u8]) {
 }
 
 /// The vertical pass over an image whose first row is `top` of the source.
-fn vertical(source: &Pixels, rows: &Axis, top: usize) -> Pixels {
+fn vertical(source: &Pixels, rows: &FilterAxis, top: usize) -> Pixels {
     let stride = source.stride();
     let mut bytes = vec![0; rows.spans.len() * stride];
     vectorized(

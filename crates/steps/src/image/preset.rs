@@ -1,11 +1,12 @@
-//! A `preprocessor_config.json` of a hub folder, as the processors of transformers that work on numpy and Pillow read it ("slow", without
-//! `Fast` in their name): ViT, CLIP, ConvNeXT (which ResNet has too) and DETR. Their defaults are here, as files leave members out.
+//! A `preprocessor_config.json` of a hub folder, as the processors of transformers that work on numpy and
+//! Pillow read it ("slow", without `Fast` in their name): ViT, CLIP, ConvNeXT (which ResNet has too) and
+//! DETR. Their defaults are here, as files leave members out.
 
 use wire::json::placed;
 use wire::placed::{PlacedMember, PlacedValue};
 
-use crate::image::geometry::{Crop, Filter, Geometry, Resize, Size};
-use crate::image::normal::{Arithmetic, Normal};
+use crate::image::geometry::{Crop, Geometry, Resize, ResizeFilter, Size};
+use crate::image::normal::{Normal, PixelArithmetic};
 use crate::image::pillow::PillowFilter;
 use crate::image::pixels::CHANNELS;
 use crate::limits::IMAGE_SIDE_MAX;
@@ -65,13 +66,13 @@ impl Config<'_> {
 
     fn geometry(&self, processor: Processor) -> Result<Geometry, String> {
         let resize = if self.flag("do_resize", true)? { self.resize(processor)? } else { Resize::Never };
-        let mut geometry = Geometry { resize, crop: None, filter: Filter::Pillow(self.filter(processor)?) };
+        let mut geometry = Geometry { resize, crop: None, filter: ResizeFilter::Pillow(self.filter(processor)?) };
         match (processor, geometry.resize) {
             (Processor::Clip, _) if self.flag("do_center_crop", true)? => {
-                let size = self.size("crop_size")?.unwrap_or(Given::Sides(Size { width: 224, height: 224 }));
+                let size = self.size("crop_size")?.unwrap_or(GivenSize::Sides(Size { width: 224, height: 224 }));
                 let size = match size {
-                    Given::Number(side) => Size { width: side, height: side },
-                    Given::Sides(size) => size,
+                    GivenSize::Number(side) => Size { width: side, height: side },
+                    GivenSize::Sides(size) => size,
                     _ => return Err("\"crop_size\" must be a number, or have height and width".to_owned()),
                 };
                 geometry.crop = Some(Crop { size, is_rounded: false });
@@ -95,23 +96,23 @@ impl Config<'_> {
 
     fn resize(&self, processor: Processor) -> Result<Resize, String> {
         let given = self.size("size")?.unwrap_or(match processor {
-            Processor::Clip => Given::Shortest(224),
-            Processor::ConvNext => Given::Shortest(384),
-            Processor::Detr => Given::ShortestWithin(800, 1333),
-            Processor::Vit => Given::Number(224),
+            Processor::Clip => GivenSize::Shortest(224),
+            Processor::ConvNext => GivenSize::Shortest(384),
+            Processor::Detr => GivenSize::ShortestWithin(800, 1333),
+            Processor::Vit => GivenSize::Number(224),
         });
         match (processor, given) {
-            (Processor::Vit, Given::Number(side)) => Ok(Resize::Exact(Size { width: side, height: side })),
-            (Processor::Vit | Processor::Clip | Processor::Detr, Given::Sides(size)) => Ok(Resize::Exact(size)),
-            (Processor::Clip | Processor::ConvNext, Given::Number(edge) | Given::Shortest(edge)) => {
+            (Processor::Vit, GivenSize::Number(side)) => Ok(Resize::Exact(Size { width: side, height: side })),
+            (Processor::Vit | Processor::Clip | Processor::Detr, GivenSize::Sides(size)) => Ok(Resize::Exact(size)),
+            (Processor::Clip | Processor::ConvNext, GivenSize::Number(edge) | GivenSize::Shortest(edge)) => {
                 Ok(Resize::Shortest(edge))
             }
-            (Processor::Detr, Given::Number(edge)) => {
+            (Processor::Detr, GivenSize::Number(edge)) => {
                 let longest =
                     self.value("max_size").map_or(Some(1333), side).ok_or("\"max_size\" must be a number of pixels")?;
                 Ok(Resize::ShortestWithin(edge, longest))
             }
-            (Processor::Detr, Given::ShortestWithin(edge, longest)) => Ok(Resize::ShortestWithin(edge, longest)),
+            (Processor::Detr, GivenSize::ShortestWithin(edge, longest)) => Ok(Resize::ShortestWithin(edge, longest)),
             _ => Err("\"size\" does not have the members that this processor reads".to_owned()),
         }
     }
@@ -150,23 +151,23 @@ impl Config<'_> {
         if deviation.contains(&0.0) {
             return Err("\"image_std\" must not be 0".to_owned());
         }
-        Ok(Normal { arithmetic: Arithmetic::Transformers, scale, mean, deviation })
+        Ok(Normal { arithmetic: PixelArithmetic::Transformers, scale, mean, deviation })
     }
 
-    fn size(&self, name: &str) -> Result<Option<Given>, String> {
+    fn size(&self, name: &str) -> Result<Option<GivenSize>, String> {
         let wrong = || {
             format!("\"{name}\" must be a number of pixels from 1 to {IMAGE_SIDE_MAX}, or an object of such numbers")
         };
         let Some(value) = self.value(name) else { return Ok(None) };
         let PlacedValue::Table(members) = value else {
-            return side(value).map(Given::Number).map(Some).ok_or_else(wrong);
+            return side(value).map(GivenSize::Number).map(Some).ok_or_else(wrong);
         };
         let member = |name: &str| members.iter().find(|member| member.name == name).map(|member| &member.value.value);
         let number = |name: &str| member(name).filter(|value| **value != PlacedValue::Null).map(side);
         let given = match [number("height"), number("width"), number("shortest_edge"), number("longest_edge")] {
-            [Some(Some(height)), Some(Some(width)), None, None] => Given::Sides(Size { width, height }),
-            [None, None, Some(Some(edge)), None] => Given::Shortest(edge),
-            [None, None, Some(Some(edge)), Some(Some(longest))] => Given::ShortestWithin(edge, longest),
+            [Some(Some(height)), Some(Some(width)), None, None] => GivenSize::Sides(Size { width, height }),
+            [None, None, Some(Some(edge)), None] => GivenSize::Shortest(edge),
+            [None, None, Some(Some(edge)), Some(Some(longest))] => GivenSize::ShortestWithin(edge, longest),
             _ => return Err(wrong()),
         };
         Ok(Some(given))
@@ -208,7 +209,7 @@ impl Config<'_> {
 
 /// A size as files give it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Given {
+enum GivenSize {
     Number(usize),
     Shortest(usize),
     ShortestWithin(usize, usize),

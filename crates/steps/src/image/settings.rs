@@ -4,9 +4,9 @@ use base::error::Error;
 use base::tensor::Datatype;
 
 use crate::fields::{Field, FieldDefault, FieldKind, Fields};
-use crate::image::Encoding;
-use crate::image::geometry::{Crop, Filter, Geometry, Letterbox, Resize, Size};
-use crate::image::normal::{Arithmetic, Layout, Normal};
+use crate::image::FileEncoding;
+use crate::image::geometry::{Crop, Geometry, Letterbox, Resize, ResizeFilter, Size};
+use crate::image::normal::{Layout, Normal, PixelArithmetic};
 use crate::image::opencv::OpencvFilter;
 use crate::image::pillow::PillowFilter;
 use crate::image::pixels::{CHANNELS, Pixels};
@@ -17,8 +17,9 @@ use crate::limits::IMAGE_SIDE_MAX;
 /// The input.
 pub const INPUTS: &[Port] = &[Port {
     name: "image",
-    about: "BYTES [rows] or [rows, 1]: a file in each element. UINT8 [bytes]: one file; [rows, bytes]: a file in each row, with any bytes \
-            behind it; [height, width, 3] or [rows, height, width, 3]: decoded pixels.",
+    about: "BYTES [rows] or [rows, 1]: a file in each element. UINT8 [bytes]: one file; [rows, bytes]: a file in \
+            each row, with any bytes behind it; [height, width, 3] or [rows, height, width, 3]: decoded \
+            pixels.",
     is_optional: false,
 }];
 
@@ -55,8 +56,8 @@ pub const FIELDS: &[Field] = &[
         "encoding",
         FieldKind::Choice(&["auto", "raw", "base64"]),
         "\"auto\"",
-        "The strings of BYTES. `auto` takes a file as it is if it \
-        begins as JPEG, PNG or WebP does, and anything else as base64.",
+        "The strings of BYTES. `auto` takes a file as it is if it begins as JPEG, PNG or WebP does, and anything \
+        else as base64.",
     ),
     field(
         "library",
@@ -67,8 +68,8 @@ pub const FIELDS: &[Field] = &[
     unset(
         "exif",
         FieldKind::Bool,
-        "Turns the image upright by its EXIF orientation: `ImageOps.exif_transpose` in Pillow, where it is off by \
-        default; part of `imdecode` in OpenCV, where it is on.",
+        "Turns the image upright by its EXIF orientation: `ImageOps.exif_transpose` in Pillow, where it is off \
+        by default; part of `imdecode` in OpenCV, where it is on.",
     ),
     unset(
         "preprocessor",
@@ -80,31 +81,30 @@ pub const FIELDS: &[Field] = &[
         "resize",
         FieldKind::Choice(&["exact", "shortest", "letterbox", "none"]),
         "\"exact\"",
-        "`exact`: to `size`. `shortest`: by one scale, \
-        so that the shorter side has `size` pixels; the longer one is truncated. `letterbox`: by one scale into `size`, with a colour around it.",
+        "`exact`: to `size`. `shortest`: by one scale, so that the shorter side has `size` pixels; the longer \
+        one is truncated. `letterbox`: by one scale into `size`, with a colour around it.",
     ),
     unset("size", SIZE, "A list of height and width; one number is for both."),
     unset(
         "filter",
         FieldKind::Choice(&["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming", "linear", "area"]),
-        "Pillow: `nearest`, \
-        `bilinear` (the default), `bicubic`, `lanczos`, `box`, `hamming`. OpenCV: `nearest`, `linear` (the default), `area`.",
+        "Pillow: `nearest`, `bilinear` (the default), `bicubic`, `lanczos`, `box`, `hamming`. OpenCV: `nearest`, \
+        `linear` (the default), `area`.",
     ),
     unset("crop", SIZE, "Height and width of a part from the middle of the resized image; one number is for both."),
     field(
         "crop_rounding",
         FieldKind::Choice(&["round", "floor"]),
         "\"round\"",
-        "Half a pixel: `round` to even, as torchvision does, or `floor`, as \
-        `// 2` does.",
+        "Half a pixel: `round` to even, as torchvision does, or `floor`, as `// 2` does.",
     ),
     field("letterbox_rounding", FieldKind::Choice(&["round", "int"]), "\"round\"", "Sides of the resized image."),
     field(
         "letterbox_position",
         FieldKind::Choice(&["centre", "top_left"]),
         "\"centre\"",
-        "The place of the image. In the middle, half a pixel goes \
-        to the right and below, as YOLO's `round(d - 0.1)` does.",
+        "The place of the image. In the middle, half a pixel goes to the right and below, as YOLO's `round(d - \
+        0.1)` does.",
     ),
     field("letterbox_colour", FieldKind::Integer(0, 255), "114", "The value of all channels around the image."),
     field("letterbox_enlarge", FieldKind::Bool, "true", "Images smaller than `size` grow."),
@@ -114,10 +114,10 @@ pub const FIELDS: &[Field] = &[
         "arithmetic",
         FieldKind::Choice(&["divide", "multiply", "albumentations", "float64", "transformers"]),
         "\"divide\"",
-        "The spelling, to the \
-        last bit. `divide`: `(x / scale - mean) / std` in FP32. `multiply`: `(x * (1 / scale) - mean) / std` in FP32. `albumentations`: \
-        `(x - mean * scale) * (1 / (std * scale))` in FP32. `float64`: as `divide` in FP64, then rounded. `transformers`: `x * (1 / scale)` in FP64, \
-        rounded to FP32, then `(x - mean) / std`.",
+        "The spelling, to the last bit. `divide`: `(x / scale - mean) / std` in FP32. `multiply`: `(x * (1 / \
+        scale) - mean) / std` in FP32. `albumentations`: `(x - mean * scale) * (1 / (std * scale))` in FP32. \
+        `float64`: as `divide` in FP64, then rounded. `transformers`: `x * (1 / scale)` in FP64, rounded to \
+        FP32, then `(x - mean) / std`.",
     ),
     field("scale", FieldKind::Number(1e-6, 1e6), "255", "The divisor of values; 1 leaves them as they are."),
     field("mean", FieldKind::Numbers(CHANNELS), "[0, 0, 0]", "Subtracted from each channel."),
@@ -140,8 +140,8 @@ const fn unset(name: &'static str, kind: FieldKind, about: &'static str) -> Fiel
 }
 
 /// The checked parameters.
-pub struct Settings {
-    pub encoding: Encoding,
+pub struct ImageSettings {
+    pub encoding: FileEncoding,
     pub is_upright: bool,
     pub geometry: Geometry,
     /// `None` for UINT8.
@@ -151,7 +151,7 @@ pub struct Settings {
     is_input_reversed: bool,
 }
 
-impl Settings {
+impl ImageSettings {
     pub fn read(fields: &Fields<'_>) -> Result<Self, Error> {
         let is_opencv = fields.text("library") == "opencv";
         let datatype = Datatype::from_name(&fields.text("datatype")).unwrap_or(Datatype::Fp32);
@@ -175,9 +175,9 @@ impl Settings {
         }
         Ok(Self {
             encoding: match &fields.text("encoding")[..] {
-                "base64" => Encoding::Base64,
-                "raw" => Encoding::Raw,
-                _ => Encoding::Auto,
+                "base64" => FileEncoding::Base64,
+                "raw" => FileEncoding::Raw,
+                _ => FileEncoding::Auto,
             },
             is_upright: if fields.is_given("exif") { fields.flag("exif") } else { is_opencv },
             geometry,
@@ -247,18 +247,18 @@ fn geometry(fields: &Fields<'_>, is_opencv: bool) -> Result<Geometry, Error> {
     Ok(Geometry { resize, crop, filter: filter(fields, is_opencv)? })
 }
 
-fn filter(fields: &Fields<'_>, is_opencv: bool) -> Result<Filter, Error> {
+fn filter(fields: &Fields<'_>, is_opencv: bool) -> Result<ResizeFilter, Error> {
     let name = fields.text("filter");
     let unknown = |known: &str| fields.error("filter", &format!("must be one of {known} for this library"));
     Ok(if is_opencv {
-        Filter::Opencv(match &name[..] {
+        ResizeFilter::Opencv(match &name[..] {
             "" | "linear" => OpencvFilter::Linear,
             "area" => OpencvFilter::Area,
             "nearest" => OpencvFilter::Nearest,
             _ => return Err(unknown("\"nearest\", \"linear\", \"area\"")),
         })
     } else {
-        Filter::Pillow(match &name[..] {
+        ResizeFilter::Pillow(match &name[..] {
             "" | "bilinear" => PillowFilter::Bilinear,
             "bicubic" => PillowFilter::Bicubic,
             "box" => PillowFilter::Box,
@@ -281,11 +281,11 @@ fn normal(fields: &Fields<'_>) -> Result<Normal, Error> {
     }
     let scale = fields.number("scale").unwrap_or(1.0);
     let (arithmetic, scale) = match &fields.text("arithmetic")[..] {
-        "albumentations" => (Arithmetic::Albumentations, scale),
-        "float64" => (Arithmetic::Float64, scale),
-        "multiply" => (Arithmetic::Multiply, scale),
-        "transformers" => (Arithmetic::Transformers, 1.0 / scale),
-        _ => (Arithmetic::Divide, scale),
+        "albumentations" => (PixelArithmetic::Albumentations, scale),
+        "float64" => (PixelArithmetic::Float64, scale),
+        "multiply" => (PixelArithmetic::Multiply, scale),
+        "transformers" => (PixelArithmetic::Transformers, 1.0 / scale),
+        _ => (PixelArithmetic::Divide, scale),
     };
     Ok(Normal { arithmetic, scale, mean, deviation })
 }

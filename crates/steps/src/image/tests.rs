@@ -65,8 +65,8 @@ fn faults_of_requests_are_named() {
     check(&of_strings(&[1], ["Zm9v"]), "'image', row 0: the file is neither JPEG nor PNG nor WebP");
     check(
         &pixels(&[1, 1, 4], &[0; 4]),
-        "'image' must have the shape [bytes], [rows, bytes], [height, width, 3] or [rows, height, width, 3] for UINT8, but its shape is \
-         [1, 1, 4]",
+        "'image' must have the shape [bytes], [rows, bytes], [height, width, 3] or [rows, height, width, 3] for \
+         UINT8, but its shape is [1, 1, 4]",
     );
     check(&pixels(&[0, 1, 3], &[]), "'image': the image has 1 × 0 pixels");
     check(&pixels(&[2], &[0; 3]), "'image' has contents of another size than its shape [2]");
@@ -103,7 +103,8 @@ fn faults_of_parameters_are_named_with_their_line() {
         "line 3: \"scale\": has no meaning for the datatype UINT8",
     );
     check(r#""preprocessor": "p.json""#, "line 3: \"preprocessor\": cannot read 'p.json': no such file");
-    let linear = "line 3: \"filter\": must be one of \"nearest\", \"bilinear\", \"bicubic\", \"lanczos\", \"box\", \"hamming\" for this library";
+    let linear = "line 3: \"filter\": must be one of \"nearest\", \"bilinear\", \"bicubic\", \"lanczos\", \
+                  \"box\", \"hamming\" for this library";
     check(r#""size": [2], "filter": "linear""#, linear);
     let bicubic = "line 3: \"filter\": must be one of \"nearest\", \"linear\", \"area\" for this library";
     check(r#""size": [2], "filter": "bicubic", "library": "opencv""#, bicubic);

@@ -148,6 +148,94 @@ def webp():
     return file.getvalue()
 
 
+class Bits:
+    """The bits of a scan, with 0xFF stuffed."""
+
+    def __init__(self):
+        self.text = ""
+
+    def put(self, value, size):
+        if size:
+            self.text += format(value, f"0{size}b")
+
+    def number(self, value):
+        size = int(abs(value)).bit_length()
+        return size, value if value >= 0 else value + (1 << size) - 1
+
+    def bytes(self):
+        text = self.text + "1" * (-len(self.text) % 8)
+        return bytes(int(text[at : at + 8], 2) for at in range(0, len(text), 8)).replace(b"\xff", b"\xff\0")
+
+
+def coded():
+    """A sequential JPEG file of our own, of any sampling factors, in one scan or in several, with short and long codes."""
+    height, width = side(70), side(70)
+    count = int(random.choice([1, 3]))
+    while True:
+        factors = random.choice([1, 2, 4], (count, 2), p=[0.5, 0.35, 0.15])
+        if factors.prod(1).sum() <= 10 or count == 1:
+            break
+    is_apart = bool(random.integers(0, 2))
+    across, down = factors.max(0)
+    symbols = [run << 4 | size for run in range(16) for size in range(1, 11)] + [0x00, 0xF0]
+    random.shuffle(symbols)
+    codes = {symbol: (index, 8) if index < 100 else ((100 << 8) + index - 100, 16) for index, symbol in enumerate(symbols)}
+    segment = lambda marker, content: bytes([0xFF, marker]) + struct.pack(">H", len(content) + 2) + content
+    file = b"\xff\xd8"
+    is_wide = bool(random.integers(0, 2))
+    table = random.integers(1, 60, 64)
+    file += segment(0xDB, bytes([is_wide << 4]) + table.astype(">u2" if is_wide else "u1").tobytes())
+    parts = b"".join(bytes([index + 1, int(h) << 4 | int(v), 0]) for index, (h, v) in enumerate(factors))
+    file += segment(0xC0 + int(random.integers(0, 2)), struct.pack(">BHHB", 8, height, width, count) + parts)
+    file += segment(0xC4, b"\0" + bytes([0, 0, 0, 12] + [0] * 12) + bytes(range(12)))
+    file += segment(0xC4, b"\x10" + bytes([0] * 7 + [100] + [0] * 7 + [len(symbols) - 100]) + bytes(symbols))
+    interval = int(random.choice([0, random.integers(1, 6)]))
+    file += segment(0xDD, struct.pack(">H", interval))
+
+    def block(bits, predictions, index):
+        mean = int(np.clip(predictions[index] + random.integers(-20, 21), -900 // table[0], 900 // table[0]))
+        size, value = bits.number(mean - predictions[index])
+        predictions[index] = mean
+        bits.put(size, 4)
+        bits.put(value, size)
+        at = 1
+        for _ in range(random.integers(0, 8)):
+            run = int(random.integers(0, 20))
+            if at + run > 63:
+                break
+            value = int(random.integers(1, 12)) * int(random.choice([-1, 1]))
+            at += run + 1
+            while run > 15:
+                bits.put(*codes[0xF0])
+                run -= 16
+            size, value = bits.number(value)
+            bits.put(*codes[run << 4 | size])
+            bits.put(value, size)
+        if at < 64:
+            bits.put(*codes[0])
+
+    for scan in [[index] for index in range(count)] if is_apart else [list(range(count))]:
+        content = bytes([len(scan)]) + b"".join(bytes([index + 1, 0]) for index in scan) + bytes([0, 63, 0])
+        file += segment(0xDA, content)
+        if len(scan) == 1:
+            h, v = (int(factor) for factor in factors[scan[0]])
+            size = lambda side, factor, most: -(-(-(-side * factor // most)) // 8)
+            units, blocks = size(width, h, int(across)) * size(height, v, int(down)), {scan[0]: 1}
+        else:
+            units = -(-width // (8 * across)) * -(-height // (8 * down))
+            blocks = {index: int(factors[index].prod()) for index in scan}
+        bits, predictions, restarts = Bits(), [0] * count, 0
+        for unit in range(int(units)):
+            if interval and unit and unit % interval == 0:
+                file += bits.bytes() + bytes([0xFF, 0xD0 + restarts % 8])
+                bits, predictions, restarts = Bits(), [0] * count, restarts + 1
+            for index in scan:
+                for _ in range(blocks[index]):
+                    block(bits, predictions, index)
+        file += bits.bytes()
+    return file + b"\xff\xd9"
+
+
 def decoded(file):
     image = Image.open(io.BytesIO(file))
     plain = np.asarray(image.convert("RGB"))

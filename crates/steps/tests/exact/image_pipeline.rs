@@ -1,4 +1,5 @@
-//! Whole pipelines: against those that public files write, bit by bit, and against the image processors of transformers.
+//! Whole pipelines: against those that public files write, bit by bit, and against the image processors of
+//! transformers.
 
 use std::fs::File;
 use std::io::{BufReader, Read as _};

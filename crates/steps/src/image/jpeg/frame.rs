@@ -2,12 +2,12 @@
 
 use base::error::Error;
 
-use super::transform::Band;
-use super::{fault, scan};
+use super::fault;
+use super::transform::{Band, in_file_order};
 use crate::image::check_size;
 
 /// The image that a frame header describes (T.81 B.2.2).
-pub struct Frame {
+pub struct JpegFrame {
     pub width: usize,
     pub height: usize,
     pub is_progressive: bool,
@@ -38,7 +38,8 @@ pub struct Component {
     pub samples: Vec<u8>,
     /// Its coefficients in the file's order, before they are multiplied: of a progressive file alone.
     pub coefficients: Vec<[i16; 64]>,
-    /// For each coefficient in the file's order, the bits that are still to come; `None` before the first scan with it.
+    /// For each coefficient in the file's order, the bits that are still to come; `None` before the first
+    /// scan with it.
     pub missing_bits: [Option<u8>; 64],
     quantisation_index: usize,
     /// As it was at the component's first scan.
@@ -70,7 +71,7 @@ impl Component {
     }
 }
 
-impl Frame {
+impl JpegFrame {
     pub fn read(payload: &[u8], is_progressive: bool) -> Result<Self, Error> {
         let malformed = || fault("the frame header is malformed");
         let ([precision, h1, h0, w1, w0, count], rest) = payload.split_first_chunk().ok_or_else(malformed)?;
@@ -186,12 +187,12 @@ impl Frame {
             let size = component.blocks_across * component.blocks_down * 64;
             component.samples = vec![0; size];
             let (stride, across) = (component.stride(), component.blocks_across);
-            let factors = scan::in_file_order(&component.quantisation.unwrap_or([0; 64]));
+            let factors = in_file_order(&component.quantisation.unwrap_or([0; 64]));
             let mut band = Band::new(across);
             let rows = component.samples.chunks_exact_mut(stride * 8);
             for (rows, blocks) in rows.zip(component.coefficients.chunks_exact(across)) {
                 for (index, coefficients) in blocks.iter().enumerate() {
-                    let mut block = band.block(index);
+                    let Some(mut block) = band.block(index) else { continue };
                     for (at, (coefficient, factor)) in coefficients.iter().zip(factors).enumerate() {
                         block.set(at, coefficient.wrapping_mul(factor));
                     }

@@ -1,8 +1,8 @@
 //! Bits of a scan, and the codes in them (T.81 F.2.2).
 
 /// A Huffman table, for lookup.
-pub struct Table {
-    /// By the next [`LOOKUP_BITS`] bits: see [`Entry`].
+pub struct HuffmanTable {
+    /// By the next [`LOOKUP_BITS`] bits: see [`HuffmanEntry`].
     lookup: [u32; 1 << LOOKUP_BITS],
     /// For each length of a code from 1, the first code that is longer, in 16 bits.
     ends: [u32; 17],
@@ -12,14 +12,14 @@ pub struct Table {
 }
 
 /// An entry of the lookup: a code alone, a code with the number behind it, or no code as short as that.
-pub enum Entry {
+pub enum HuffmanEntry {
     /// A symbol, whose bits were taken.
     Symbol(u8),
     /// A number of a block after `run` zeros; all bits were taken.
     Number { run: usize, value: i16 },
 }
 
-impl Table {
+impl HuffmanTable {
     /// Builds a table from the counts of codes of each length; `None` if the codes do not fit.
     pub fn new(counts: &[u8; 16], symbols: &[u8], is_ac: bool) -> Option<Self> {
         if symbols.len() > 256 || (!is_ac && symbols.iter().any(|symbol| *symbol > 15)) {
@@ -148,22 +148,22 @@ impl<'a> Bits<'a> {
 
     /// Takes a code and, for short ones, the number behind it. [`Self::refill`] was called; 17 bits are left.
     #[inline(always)]
-    pub fn entry(&mut self, table: &Table) -> Entry {
+    pub fn entry(&mut self, table: &HuffmanTable) -> HuffmanEntry {
         let entry = table.lookup.get(self.peek(LOOKUP_BITS) as usize).copied().unwrap_or(0);
         if entry & NUMBER != 0 {
             self.skip(entry & LENGTH);
-            return Entry::Number { run: (entry >> 8 & 15) as usize, value: (entry >> 16) as i16 };
+            return HuffmanEntry::Number { run: (entry >> 8 & 15) as usize, value: (entry >> 16) as i16 };
         }
         if entry != 0 {
             self.skip(entry & LENGTH);
-            return Entry::Symbol((entry >> 8) as u8);
+            return HuffmanEntry::Symbol((entry >> 8) as u8);
         }
-        Entry::Symbol(self.long_code(table))
+        HuffmanEntry::Symbol(self.long_code(table))
     }
 
     /// Takes a code. [`Self::refill`] was called; 17 bits are left.
     #[inline(always)]
-    pub fn symbol(&mut self, table: &Table) -> u8 {
+    pub fn symbol(&mut self, table: &HuffmanTable) -> u8 {
         let entry = table.lookup.get(self.peek(LOOKUP_BITS) as usize).copied().unwrap_or(0);
         if entry == 0 {
             return self.long_code(table);
@@ -182,7 +182,7 @@ impl<'a> Bits<'a> {
     /// A code that the lookup is too short for. One that no symbol has is 0, as in libjpeg.
     #[cold]
     #[inline(never)]
-    fn long_code(&mut self, table: &Table) -> u8 {
+    fn long_code(&mut self, table: &HuffmanTable) -> u8 {
         let bits = self.peek(16);
         for length in LOOKUP_BITS + 1..=16 {
             if table.ends.get(length as usize).is_some_and(|end| bits < *end) {
@@ -230,7 +230,7 @@ fn extended(bits: i32, size: u32) -> i32 {
 
 /// Bits of the next lookup: codes of typical files are mostly shorter.
 const LOOKUP_BITS: u32 = 10;
-/// Marks an entry that has the number behind its code. Below it is the count of bits, above it the symbol or the run of zeros, then the
-/// number.
+/// Marks an entry that has the number behind its code. Below it is the count of bits, above it the symbol or
+/// the run of zeros, then the number.
 const NUMBER: u32 = 0x80;
 const LENGTH: u32 = 0x7F;

@@ -34,7 +34,8 @@ impl<'a> Segments<'a> {
         self.rest = rest;
     }
 
-    /// Returns the next segment; `None` at the end of the image. Bytes that are no marker are passed over, as libjpeg does.
+    /// Returns the next segment; `None` at the end of the image. Bytes that are no marker are passed over, as
+    /// libjpeg does.
     pub fn next(&mut self) -> Result<Option<Segment<'a>>, Error> {
         let truncated = || fault("the file is truncated");
         loop {

@@ -1,12 +1,13 @@
-//! From the samples of components to pixels: upsampling and colours, as libjpeg's `jdsample.c` and `jdcolor.c`.
+//! From the samples of components to pixels: upsampling and colours, as libjpeg's `jdsample.c` and
+//! `jdcolor.c`.
 
 use super::Colour;
-use super::frame::{Component, Frame};
+use super::frame::{Component, JpegFrame};
 use crate::image::pixels::{CHANNELS, Pixels};
-use crate::image::vector::vectorized;
+use crate::image::vector::{pack, vectorized};
 
 /// The pixels of a frame whose scans have come.
-pub fn pixels(frame: &Frame, colour: Colour) -> Pixels {
+pub fn pixels(frame: &JpegFrame, colour: Colour) -> Pixels {
     let stride = frame.width * CHANNELS;
     let mut bytes = vec![0; frame.height * stride];
     let is_luminance = is_luminance(frame, colour);
@@ -35,7 +36,7 @@ pub fn pixels(frame: &Frame, colour: Colour) -> Pixels {
 }
 
 /// Returns true if three components are luminance and chrominance, by the rules of libjpeg's `jdapimin.c`.
-fn is_luminance(frame: &Frame, colour: Colour) -> bool {
+fn is_luminance(frame: &JpegFrame, colour: Colour) -> bool {
     let ids: Vec<_> = frame.components.iter().map(|component| component.id).collect();
     match colour.adobe {
         _ if colour.is_jfif => true,
@@ -47,7 +48,7 @@ fn is_luminance(frame: &Frame, colour: Colour) -> bool {
 /// A component's rows in the size of the image.
 struct Upsampled<'a> {
     component: &'a Component,
-    method: Method,
+    method: Upsampling,
     /// Two rows of the component as one, with a column more on both sides.
     sums: Vec<u16>,
     /// The row.
@@ -55,7 +56,7 @@ struct Upsampled<'a> {
 }
 
 #[derive(Clone, Copy)]
-enum Method {
+enum Upsampling {
     /// The samples as they are.
     Copy,
     /// Twice the columns, as 3 to 1 of the two nearest.
@@ -69,15 +70,15 @@ enum Method {
 }
 
 impl<'a> Upsampled<'a> {
-    fn new(frame: &Frame, component: &'a Component) -> Self {
+    fn new(frame: &JpegFrame, component: &'a Component) -> Self {
         let across = frame.sampling.across / component.sampling.across;
         let down = frame.sampling.down / component.sampling.down;
         let method = match (across, down) {
-            (1, 1) => Method::Copy,
-            (2, 1) if component.width > 2 => Method::Across,
-            (1, 2) => Method::Down,
-            (2, 2) if component.width > 2 => Method::Both,
-            _ => Method::Repeat(across, down),
+            (1, 1) => Upsampling::Copy,
+            (2, 1) if component.width > 2 => Upsampling::Across,
+            (1, 2) => Upsampling::Down,
+            (2, 2) if component.width > 2 => Upsampling::Both,
+            _ => Upsampling::Repeat(across, down),
         };
         let sums = vec![0; component.width + 2];
         let row = vec![0; component.width * across];
@@ -102,16 +103,16 @@ impl<'a> Upsampled<'a> {
         let nearest = index / 2;
         let next = if index.is_multiple_of(2) { nearest.saturating_sub(1) } else { nearest + 1 };
         match self.method {
-            Method::Copy => {
+            Upsampling::Copy => {
                 let source = self.source(index);
                 self.row.copy_from_slice(source);
             }
-            Method::Across => {
+            Upsampling::Across => {
                 let source = self.source(index);
                 self.pad(source.iter().map(|sample| u16::from(*sample)));
                 self.widen(1, 2, 2);
             }
-            Method::Down => {
+            Upsampling::Down => {
                 let bias = if index.is_multiple_of(2) { 1 } else { 2 };
                 let (near, far) = (self.source(nearest), self.source(next));
                 for (result, (near, far)) in self.row.iter_mut().zip(near.iter().zip(far)) {
@@ -119,13 +120,13 @@ impl<'a> Upsampled<'a> {
                         (u16::from(*near).wrapping_mul(3).wrapping_add(u16::from(*far)).wrapping_add(bias) >> 2) as u8;
                 }
             }
-            Method::Both => {
+            Upsampling::Both => {
                 let (near, far) = (self.source(nearest), self.source(next));
                 let sums = near.iter().zip(far);
                 self.pad(sums.map(|(near, far)| u16::from(*near).wrapping_mul(3).wrapping_add(u16::from(*far))));
                 self.widen(8, 7, 4);
             }
-            Method::Repeat(across, down) => {
+            Upsampling::Repeat(across, down) => {
                 let source = self.source(index / down);
                 for (results, sample) in self.row.chunks_exact_mut(across).zip(source) {
                     results.fill(*sample);
@@ -161,7 +162,7 @@ impl<'a> Upsampled<'a> {
     }
 }
 
-/// Colours of a row, four bytes each, then packed to three: both loops are vectors, unlike one that writes three bytes at a time.
+/// Colours of a row, four bytes each, then packed to three.
 #[inline(always)]
 fn from_luminance(luminance: &[u8], blue: &[u8], red: &[u8], packed: &mut [u32], result: &mut [u8]) {
     for (((packed, y), cb), cr) in packed.iter_mut().zip(luminance).zip(blue).zip(red) {
@@ -172,19 +173,7 @@ fn from_luminance(luminance: &[u8], blue: &[u8], red: &[u8], packed: &mut [u32],
         let b = y.wrapping_add(cb.wrapping_mul(116_130).wrapping_add(HALF) >> 16);
         *packed = (r.clamp(0, 255) | g.clamp(0, 255) << 8 | b.clamp(0, 255) << 16).cast_unsigned();
     }
-    let (groups, rest) = result.as_chunks_mut::<{ 8 * CHANNELS }>();
-    let (packed_groups, packed_rest) = packed.as_chunks::<8>();
-    for (group, [a, b, c, d, e, f, g, h]) in groups.iter_mut().zip(packed_groups) {
-        let [ab, cd, ef, gh] = [[a, b], [c, d], [e, f], [g, h]].map(|[x, y]| u64::from(*x) | u64::from(*y) << 24);
-        let words = [ab | cd << 48, cd >> 16 | ef << 32, ef >> 32 | gh << 16];
-        for (place, word) in group.as_chunks_mut().0.iter_mut().zip(words) {
-            *place = word.to_le_bytes();
-        }
-    }
-    for (place, packed) in rest.as_chunks_mut::<CHANNELS>().0.iter_mut().zip(packed_rest) {
-        let [r, g, b, _] = packed.to_le_bytes();
-        *place = [r, g, b];
-    }
+    pack(packed, result);
 }
 
 #[inline(always)]

@@ -3,13 +3,13 @@
 use base::error::Error;
 
 use super::fault;
-use super::frame::{Component, Frame, Scan};
-use super::huffman::{Bits, Table};
+use super::frame::{Component, JpegFrame, Scan};
+use super::huffman::{Bits, HuffmanTable};
 use super::scan::{Restarts, Tables, Units};
 
 /// Decodes a scan into the coefficients. Returns the bytes behind it.
 pub fn decode<'a>(
-    frame: &mut Frame,
+    frame: &mut JpegFrame,
     scan: &Scan,
     tables: Tables<'_>,
     restart_interval: usize,
@@ -49,7 +49,7 @@ fn note_bits(component: &mut Component, scan: &Scan) -> Result<(), Error> {
 }
 
 fn dc_scan<'a>(
-    frame: &mut Frame,
+    frame: &mut JpegFrame,
     scan: &Scan,
     tables: Tables<'_>,
     units: &Units,
@@ -95,7 +95,7 @@ fn dc_scan<'a>(
 fn ac_scan<'a>(
     component: &mut Component,
     scan: &Scan,
-    table: &Table,
+    table: &HuffmanTable,
     units: &Units,
     mut bits: Bits<'a>,
     mut restarts: Restarts,
@@ -123,7 +123,7 @@ fn ac_scan<'a>(
 
 /// Reads the first bits of a band of coefficients (T.81 G.1.2.2).
 #[inline(always)]
-fn first_bits(block: &mut [i16; 64], scan: &Scan, table: &Table, bits: &mut Bits<'_>, ended: &mut u32) {
+fn first_bits(block: &mut [i16; 64], scan: &Scan, table: &HuffmanTable, bits: &mut Bits<'_>, ended: &mut u32) {
     if *ended > 0 {
         *ended -= 1;
         return;
@@ -149,7 +149,7 @@ fn first_bits(block: &mut [i16; 64], scan: &Scan, table: &Table, bits: &mut Bits
 }
 
 /// Reads one more bit of a band of coefficients (T.81 G.1.2.3).
-fn next_bit(block: &mut [i16; 64], scan: &Scan, table: &Table, bits: &mut Bits<'_>, ended: &mut u32) {
+fn next_bit(block: &mut [i16; 64], scan: &Scan, table: &HuffmanTable, bits: &mut Bits<'_>, ended: &mut u32) {
     let bit = 1_i16 << scan.bit;
     let mut at = scan.first;
     if *ended == 0 {

@@ -1,26 +1,27 @@
-//! Scans of baseline and extended sequential files: each row of units is decoded to coefficients, and these to samples.
+//! Scans of baseline and extended sequential files: each row of units is decoded to coefficients, and these
+//! to samples.
 
 use base::error::Error;
 
-use super::frame::{Component, Frame, Scan, ScanComponent};
-use super::huffman::{Bits, Entry, Table};
-use super::transform::{Band, BlockMut};
-use super::{ZIGZAG, fault};
+use super::fault;
+use super::frame::{Component, JpegFrame, Scan, ScanComponent};
+use super::huffman::{Bits, HuffmanEntry, HuffmanTable};
+use super::transform::{Band, BlockMut, in_file_order};
 
 /// The Huffman tables at a scan.
 #[derive(Clone, Copy)]
 pub struct Tables<'a> {
-    pub dc: &'a [Option<Box<Table>>; 4],
-    pub ac: &'a [Option<Box<Table>>; 4],
+    pub dc: &'a [Option<Box<HuffmanTable>>; 4],
+    pub ac: &'a [Option<Box<HuffmanTable>>; 4],
 }
 
 impl<'a> Tables<'a> {
-    pub fn dc(self, index: usize) -> Result<&'a Table, Error> {
+    pub fn dc(self, index: usize) -> Result<&'a HuffmanTable, Error> {
         let table = self.dc.get(index).and_then(Option::as_deref);
         table.ok_or_else(|| fault("a Huffman table is missing"))
     }
 
-    pub fn ac(self, index: usize) -> Result<&'a Table, Error> {
+    pub fn ac(self, index: usize) -> Result<&'a HuffmanTable, Error> {
         let table = self.ac.get(index).and_then(Option::as_deref);
         table.ok_or_else(|| fault("a Huffman table is missing"))
     }
@@ -35,7 +36,7 @@ pub struct Units {
 }
 
 impl Units {
-    pub fn of(frame: &Frame, scan: &Scan) -> Self {
+    pub fn of(frame: &JpegFrame, scan: &Scan) -> Self {
         let components = scan.components.iter().filter_map(|part| frame.components.get(part.index));
         if let [ScanComponent { index, .. }] = scan.components[..]
             && let Some(component) = frame.components.get(index)
@@ -83,11 +84,11 @@ impl Restarts {
 }
 
 /// A component's part of a row of units.
-struct Row<'a> {
-    dc: &'a Table,
-    ac: &'a Table,
+struct UnitRow<'a> {
+    dc: &'a HuffmanTable,
+    ac: &'a HuffmanTable,
     /// The factors of coefficients, in the file's order.
-    factors: [i16; 80],
+    factors: [i16; 128],
     /// Blocks in a unit along, and its rows of blocks.
     across: usize,
     bands: Vec<Band>,
@@ -96,7 +97,7 @@ struct Row<'a> {
 
 /// Decodes a scan to samples. Returns the bytes behind it.
 pub fn decode<'a>(
-    frame: &mut Frame,
+    frame: &mut JpegFrame,
     scan: &Scan,
     tables: Tables<'_>,
     restart_interval: usize,
@@ -107,7 +108,7 @@ pub fn decode<'a>(
     for (part, (across, down)) in scan.components.iter().zip(&units.blocks) {
         let quantisation = frame.components.get(part.index).and_then(|component| component.quantisation);
         let band = || Band::new(units.across * across);
-        rows.push(Row {
+        rows.push(UnitRow {
             dc: tables.dc(part.dc_table)?,
             ac: tables.ac(part.ac_table)?,
             factors: in_file_order(&quantisation.unwrap_or([0; 64])),
@@ -138,13 +139,13 @@ pub fn decode<'a>(
     Ok(bits.into_rest())
 }
 
-impl Row<'_> {
+impl UnitRow<'_> {
     #[inline(always)]
     fn read_unit(&mut self, unit: usize, bits: &mut Bits<'_>) {
         for band in &mut self.bands {
             for index in unit * self.across..(unit + 1) * self.across {
-                self.prediction =
-                    read_block(bits, (self.dc, self.ac), self.prediction, &self.factors, band.block(index));
+                let Some(block) = band.block(index) else { continue };
+                self.prediction = read_block(bits, (self.dc, self.ac), self.prediction, &self.factors, block);
             }
         }
     }
@@ -159,19 +160,14 @@ impl Row<'_> {
     }
 }
 
-/// Factors in the file's order.
-pub fn in_file_order(factors: &[i16; 64]) -> [i16; 80] {
-    ZIGZAG.map(|place| factors.get(usize::from(place)).copied().unwrap_or(0))
-}
-
-/// Reads a block (T.81 F.2.2), multiplied by the factors in 16 bits, as the vector code of libjpeg-turbo does. Returns the prediction of the
-/// next one.
+/// Reads a block (T.81 F.2.2), multiplied by the factors in 16 bits, as the vector code of libjpeg-turbo
+/// does. Returns the prediction of the next one.
 #[inline(always)]
 fn read_block(
     bits: &mut Bits<'_>,
-    (dc, ac): (&Table, &Table),
+    (dc, ac): (&HuffmanTable, &HuffmanTable),
     prediction: i32,
-    factors: &[i16; 80],
+    factors: &[i16; 128],
     mut block: BlockMut<'_>,
 ) -> i32 {
     bits.refill();
@@ -183,21 +179,21 @@ fn read_block(
     while at < 64 {
         bits.refill();
         let value = match bits.entry(ac) {
-            Entry::Number { run, value } => {
+            HuffmanEntry::Number { run, value } => {
                 at = at.wrapping_add(run);
                 value
             }
-            Entry::Symbol(0xF0) => {
+            HuffmanEntry::Symbol(0xF0) => {
                 at = at.wrapping_add(16);
                 continue;
             }
-            Entry::Symbol(symbol) if symbol & 15 == 0 => break,
-            Entry::Symbol(symbol) => {
+            HuffmanEntry::Symbol(symbol) if symbol & 15 == 0 => break,
+            HuffmanEntry::Symbol(symbol) => {
                 at = at.wrapping_add(usize::from(symbol >> 4));
                 bits.number(u32::from(symbol & 15)) as i16
             }
         };
-        block.set(at, value.wrapping_mul(factors.get(at).copied().unwrap_or(0)));
+        block.set(at, value.wrapping_mul(factors.get(at & 127).copied().unwrap_or(0)));
         at = at.wrapping_add(1);
     }
     mean

@@ -1,31 +1,33 @@
-//! The inverse cosine transform of libjpeg's `jidctint.c`: integers, 13 bits behind the point, and 2 between its two passes
-//! (Loeffler, Ligtenberg, Moschytz). It works on a row of blocks at once, pass by pass, so that each pass is a loop of vectors.
+//! The inverse cosine transform of libjpeg's `jidctint.c`: integers, 13 bits behind the point, and 2 between
+//! its two passes (Loeffler, Ligtenberg, Moschytz). It works on a row of blocks at once, pass by pass, so
+//! that each pass is a loop of vectors.
 
 use super::ZIGZAG;
 use crate::image::vector::{transposed_bytes, transposed_shorts, vectorized};
 
 /// Two blocks side by side: eight rows of 16 numbers.
-type Pair<T> = [[T; 16]; 8];
+type BlockPair<T> = [[T; 16]; 8];
 
 /// A row of blocks on its way from coefficients to samples.
 pub struct Band {
-    coefficients: Vec<Pair<i16>>,
+    coefficients: Vec<BlockPair<i16>>,
     /// After the first pass, each block transposed.
-    turned: Vec<Pair<i16>>,
-    samples: Vec<Pair<u8>>,
+    turned: Vec<BlockPair<i16>>,
+    samples: Vec<BlockPair<u8>>,
 }
 
 /// A block of a band, whose coefficients are still 0.
 pub struct BlockMut<'a> {
-    values: &'a mut [i16],
+    /// From its first value on; its rows are 16 apart, and those of the block beside it are between.
+    values: &'a mut [i16; 128],
 }
 
 impl BlockMut<'_> {
     /// Sets the coefficient with this place in the file's order.
     #[inline(always)]
     pub fn set(&mut self, at: usize, value: i16) {
-        let place = PLACES.get(at).copied().unwrap_or(0);
-        if let Some(coefficient) = self.values.get_mut(usize::from(place)) {
+        let place = PLACES.get(at & 127).copied().unwrap_or(0);
+        if let Some(coefficient) = self.values.get_mut(usize::from(place & 127)) {
             *coefficient = value;
         }
     }
@@ -35,18 +37,19 @@ impl Band {
     pub fn new(blocks: usize) -> Self {
         let pairs = blocks.div_ceil(2);
         Self {
-            coefficients: vec![[[0; 16]; 8]; pairs],
+            // One more, so that 128 values lie behind the start of each block.
+            coefficients: vec![[[0; 16]; 8]; pairs + 1],
             turned: vec![[[0; 16]; 8]; pairs],
             samples: vec![[[0; 16]; 8]; pairs],
         }
     }
 
-    /// The block with this number.
+    /// The block with this number; `None` beyond the band.
     #[inline(always)]
-    pub fn block(&mut self, index: usize) -> BlockMut<'_> {
+    pub fn block(&mut self, index: usize) -> Option<BlockMut<'_>> {
         let start = (index / 2) * 128 + (index % 2) * 8;
         let values = self.coefficients.as_flattened_mut().as_flattened_mut();
-        BlockMut { values: values.get_mut(start..start + 120).unwrap_or_default() }
+        values.get_mut(start..)?.first_chunk_mut().map(|values| BlockMut { values })
     }
 
     /// Writes the samples to eight rows, and clears the coefficients, which were multiplied by their factors.
@@ -55,7 +58,8 @@ impl Band {
             #[inline(always)]
             || {
                 for (pair, result) in self.coefficients.iter().zip(&mut self.turned) {
-                    // The result fits into 16 bits; for corrupt files it is clamped, as the vector code of libjpeg-turbo does.
+                    // The result fits into 16 bits; for corrupt files it is clamped, as the vector code of
+                    // libjpeg-turbo does.
                     pass::<{ BITS - PASS_BITS }, i16>(
                         pair,
                         result,
@@ -88,7 +92,7 @@ impl Band {
 }
 
 /// Transposes both blocks of a pair.
-fn turn(pair: &mut Pair<i16>) {
+fn turn(pair: &mut BlockPair<i16>) {
     // Four numbers are a word: two words of a row are of the first block, two of the second.
     let mut words = [[0_u64; 4]; 8];
     for (words, row) in words.iter_mut().zip(pair.iter()) {
@@ -112,7 +116,7 @@ fn turn(pair: &mut Pair<i16>) {
 }
 
 /// Transposes both blocks of a pair back, into rows of samples from a column on.
-fn write_pair(pair: &Pair<u8>, rows: &mut [u8], stride: usize, column: usize) {
+fn write_pair(pair: &BlockPair<u8>, rows: &mut [u8], stride: usize, column: usize) {
     for half in [0, 8] {
         let mut words = [0; 8];
         for (word, samples) in words.iter_mut().zip(pair) {
@@ -130,7 +134,7 @@ fn write_pair(pair: &Pair<u8>, rows: &mut [u8], stride: usize, column: usize) {
 
 /// One pass over 16 columns.
 #[inline(always)]
-fn pass<const SHIFT: u32, T>(rows: &Pair<i16>, results: &mut Pair<T>, converted: impl Fn(i32) -> T) {
+fn pass<const SHIFT: u32, T>(rows: &BlockPair<i16>, results: &mut BlockPair<T>, converted: impl Fn(i32) -> T) {
     let [r0, r1, r2, r3, r4, r5, r6, r7] = rows;
     let [t0, t1, t2, t3, t4, t5, t6, t7] = results;
     for lane in 0..16 {
@@ -174,14 +178,24 @@ fn put<T>(row: &mut [T; 16], lane: usize, value: T) {
     }
 }
 
-/// The place of each coefficient of the file's order in a block of a pair.
-const PLACES: [u8; 80] = {
-    let mut places = ZIGZAG;
+/// Factors in the file's order, 0 beyond it.
+pub fn in_file_order(factors: &[i16; 64]) -> [i16; 128] {
+    let mut ordered = [0; 128];
+    for (place, natural) in ordered.iter_mut().zip(ZIGZAG) {
+        *place = factors.get(usize::from(natural)).copied().unwrap_or(0);
+    }
+    ordered
+}
+
+/// The place of each coefficient of the file's order in a block of a pair. Corrupt files have coefficients
+/// beyond the last one, which are that one, as in libjpeg.
+const PLACES: [u8; 128] = {
+    let mut places = [7 * 16 + 7; 128];
     let mut at = 0;
-    while at < places.len() {
+    while at < 64 {
         #[expect(clippy::indexing_slicing, reason = "computed when it is compiled")]
-        let place = &mut places[at];
-        *place = *place / 8 * 16 + *place % 8;
+        let (place, natural) = (&mut places[at], ZIGZAG[at]);
+        *place = natural / 8 * 16 + natural % 8;
         at += 1;
     }
     places

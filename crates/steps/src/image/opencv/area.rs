@@ -1,11 +1,11 @@
 //! OpenCV's area method for sides that shrink: the mean of the source pixels beneath a pixel of the result.
 
-use super::Side;
+use super::SideScale;
 use crate::image::pixels::{CHANNELS, Pixels};
 use crate::image::vector::vectorized;
 
 /// Returns the image at the scale of the sides, both of which are at least 1.
-pub fn resized(source: &Pixels, columns: &Side, rows: &Side) -> Pixels {
+pub fn resized(source: &Pixels, columns: &SideScale, rows: &SideScale) -> Pixels {
     match (columns.whole_scale(), rows.whole_scale()) {
         (Some(2), Some(2)) => halved(source, columns, rows),
         (Some(across), Some(down)) => whole(source, columns, rows, across, down),
@@ -14,7 +14,7 @@ pub fn resized(source: &Pixels, columns: &Side, rows: &Side) -> Pixels {
 }
 
 /// Half the size: integers, rounded half up.
-fn halved(source: &Pixels, columns: &Side, rows: &Side) -> Pixels {
+fn halved(source: &Pixels, columns: &SideScale, rows: &SideScale) -> Pixels {
     let stride = columns.to * CHANNELS;
     let mut bytes = vec![0; rows.to * stride];
     vectorized(
@@ -42,7 +42,7 @@ fn mean(bytes: [&u8; 4]) -> u8 {
 }
 
 /// A whole scale: the sum of integers by a float, rounded half to even.
-fn whole(source: &Pixels, columns: &Side, rows: &Side, across: usize, down: usize) -> Pixels {
+fn whole(source: &Pixels, columns: &SideScale, rows: &SideScale, across: usize, down: usize) -> Pixels {
     let stride = columns.to * CHANNELS;
     let mut bytes = vec![0; rows.to * stride];
     let scale = 1.0 / (across * down) as f32;
@@ -74,7 +74,7 @@ struct Share {
 }
 
 /// Any scale: sums of floats, in the order of the source pixels, along the columns and then along the rows.
-fn fractional(source: &Pixels, columns: &Side, rows: &Side) -> Pixels {
+fn fractional(source: &Pixels, columns: &SideScale, rows: &SideScale) -> Pixels {
     let stride = columns.to * CHANNELS;
     let mut bytes = vec![0; rows.to * stride];
     let across = shares(columns);
@@ -113,7 +113,7 @@ fn fractional(source: &Pixels, columns: &Side, rows: &Side) -> Pixels {
     Pixels { width: columns.to, height: rows.to, bytes }
 }
 
-fn shares(side: &Side) -> Vec<Share> {
+fn shares(side: &SideScale) -> Vec<Share> {
     let mut shares = Vec::with_capacity(side.from * 2);
     for result in 0..side.to {
         let start = result as f64 * side.scale;
