@@ -118,3 +118,38 @@ fn rgb(bytes: Vec<u8>, samples: usize) -> Vec<u8> {
 }
 
 const _: () = assert!(IMAGE_SIDE_MAX * IMAGE_SIDE_MAX >= IMAGE_PIXELS_MAX, "both limits can be reached");
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    fn png_of(depth: png::BitDepth, frames: Option<u32>, bytes: &[u8]) -> Vec<u8> {
+        let mut file = Vec::new();
+        let mut encoder = png::Encoder::new(&mut file, 2, 1);
+        encoder.set_depth(depth);
+        encoder.set_color(png::ColorType::Grayscale);
+        if let Some(frames) = frames {
+            encoder.set_animated(frames, 0).unwrap();
+        }
+        let mut writer = encoder.write_header().unwrap();
+        writer.write_image_data(bytes).unwrap();
+        writer.finish().unwrap();
+        file
+    }
+
+    #[test]
+    fn files_that_are_not_supported_are_refused_by_name() {
+        let check = |file: &[u8], want: &str| assert_eq!(decode(file).err().unwrap().text(), want);
+        check(&png_of(png::BitDepth::Sixteen, None, &[0; 4]), "PNG: samples of 16 bits are not supported");
+        check(&png_of(png::BitDepth::Eight, Some(1), &[0; 2]), "PNG: animated files are not supported");
+        let mut large = png_of(png::BitDepth::Eight, None, &[0; 2]);
+        large.splice(16..24, [0, 0, 0x80, 0, 0, 0, 0x80, 0]);
+        assert!(decode(&large).err().unwrap().text().starts_with("PNG: "), "its checksum is wrong besides");
+        check(b"GIF89a", "the file is neither JPEG nor PNG nor WebP");
+        check(b"RIFF\xFF\0\0\0WEBPVP8 ", "WebP: the file is truncated");
+        let animated = b"RIFF\x16\0\0\0WEBPVP8X\x0A\0\0\0\x02\0\0\0\x07\0\0\x07\0\0";
+        assert!(decode(animated).err().unwrap().text().starts_with("WebP: "));
+        assert_eq!(decode(&png_of(png::BitDepth::Eight, None, &[3, 9])).unwrap().pixels.bytes, [3, 3, 3, 9, 9, 9]);
+    }
+}

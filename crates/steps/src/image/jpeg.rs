@@ -176,3 +176,68 @@ const ZIGZAG: [u8; 64] = [
     28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
     47, 55, 62, 63,
 ];
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    /// A segment with its length.
+    fn segment(marker: u8, payload: &[u8]) -> Vec<u8> {
+        let size = u16::try_from(payload.len() + 2).unwrap();
+        [&[0xFF, marker][..], &size.to_be_bytes(), payload].concat()
+    }
+
+    fn error(segments: &[Vec<u8>]) -> String {
+        let file = [&[0xFF, 0xD8][..], &segments.concat(), &[0xFF, 0xD9]].concat();
+        decode(&file).err().unwrap().text().to_owned()
+    }
+
+    #[test]
+    fn files_that_are_not_supported_are_refused_by_name() {
+        let frame = |precision: u8, sides: [u8; 4], components: &[[u8; 3]]| {
+            let [h1, h0, w1, w0] = sides;
+            let count = u8::try_from(components.len()).unwrap();
+            [&[precision, h1, h0, w1, w0, count][..], components.as_flattened()].concat()
+        };
+        let grey: &[[u8; 3]] = &[[1, 0x11, 0]];
+        let check = |marker, payload: &[u8], want: &str| {
+            assert_eq!(error(&[segment(marker, payload)]), format!("JPEG: {want}"));
+        };
+        let size = [0, 8, 0, 8];
+        check(0xC0, &frame(12, size, grey), "samples of 12 bits are not supported");
+        check(0xC0, &frame(8, size, &[[1, 0x11, 0]; 4]), "CMYK and YCCK files are not supported");
+        check(0xC0, &frame(8, size, &[[1, 0x11, 0]; 2]), "files of 2 components are not supported");
+        check(0xC0, &frame(8, size, &[[1, 0x51, 0]]), "a sampling factor is not from 1 to 4");
+        let fractional = [[1, 0x31, 0], [2, 0x21, 0], [3, 0x11, 0]];
+        check(0xC0, &frame(8, size, &fractional), "fractional sampling is not supported");
+        check(0xC0, &frame(8, [0, 0, 0, 8], grey), "the image has 8 × 0 pixels");
+        let large = "the image has 65535 × 65535 pixels, but at most 67108864 are allowed, and 32768 on a side";
+        check(0xC0, &frame(8, [255; 4], grey), large);
+        let small = "the file is truncated: it is too small for its width and height";
+        check(0xC2, &frame(8, [0x20, 0, 0x20, 0], grey), small);
+        check(0xC3, &[], "lossless files are not supported");
+        check(0xC5, &[], "hierarchical files are not supported");
+        check(0xC9, &[], "arithmetic coding is not supported");
+        check(0xDA, &[], "a scan comes before the frame");
+        check(0xDB, &[0, 1], "a quantisation table is malformed");
+        check(0xC4, &[0; 17], "the file has no image");
+        check(0xC4, &[0, 3], "a Huffman table is malformed");
+        check(0xDD, &[1], "the restart interval is cut short");
+        let frame = segment(0xC0, &frame(8, size, grey));
+        assert_eq!(error(&[frame.clone(), frame.clone()]), "JPEG: it has two frames");
+        assert_eq!(error(&[frame]), "JPEG: the file is truncated: a component has no scan");
+    }
+
+    #[test]
+    fn a_malformed_exif_block_states_no_orientation() {
+        let upright = Orientation::default();
+        for tiff in [&b""[..], b"II*\0", b"II*\0\x08\0\0\0\xFF\xFF", b"MM\0*\xFF\xFF\xFF\xFF", b"XX*\0\x08\0\0\0\x01\0"]
+        {
+            assert_eq!(tiff_orientation(tiff), upright, "{tiff:?}");
+        }
+        let tiff = b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0";
+        assert_eq!(tiff_orientation(tiff), Orientation::from_tag(6));
+        assert_eq!(Orientation::from_tag(9), upright);
+    }
+}

@@ -68,8 +68,9 @@ pub const FIELDS: &[Field] = &[
     unset(
         "exif",
         FieldKind::Bool,
-        "Turns the image upright by its EXIF orientation: `ImageOps.exif_transpose` in Pillow, where it is off \
-        by default; part of `imdecode` in OpenCV, where it is on.",
+        "Turns the image upright by its EXIF orientation: `ImageOps.exif_transpose` in Pillow, where it is off by \
+         default; part of `imdecode` in OpenCV, where it is on. An orientation that only an XMP block states, \
+         which Pillow would take, is ignored.",
     ),
     unset(
         "preprocessor",
