@@ -8,7 +8,6 @@ use base::error::Error;
 use base::tensor::{Datatype, Tensor};
 use bytemuck::NoUninit;
 use half::f16;
-use wire::base64;
 
 use crate::fields::Fields;
 use crate::image::geometry::{ImagePlan, Size};
@@ -19,6 +18,7 @@ use crate::kind::{Step, StepKind};
 use crate::limits::{IMAGE_OUTPUT_SIZE_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_MAX};
 use crate::tensors::{of_floats, of_numbers, strings, wrong_datatype};
 
+mod base64;
 pub mod file;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
@@ -268,7 +268,7 @@ fn decoded(element: &[u8], encoding: FileEncoding) -> Result<Cow<'_, [u8]>, Erro
         FileEncoding::Auto => Error::invalid("the string is neither a JPEG, PNG or WebP file nor one in base64"),
         _ => Error::invalid("the string is not base64"),
     };
-    std::str::from_utf8(element).ok().and_then(base64::decode).map(Cow::Owned).ok_or_else(wrong)
+    base64::decode(element).map(Cow::Owned).ok_or_else(wrong)
 }
 
 /// The count of numbers of the output.

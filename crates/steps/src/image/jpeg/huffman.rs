@@ -62,7 +62,9 @@ impl HuffmanTable {
     }
 }
 
-/// The bits of a scan, from the most significant one. Behind them come zeros.
+/// The bits of a scan, from the most significant one. Behind them come zeros. A loop works on a copy, which
+/// the compiler keeps in registers, so its rare parts take and return it.
+#[derive(Clone, Copy)]
 pub struct Bits<'a> {
     rest: &'a [u8],
     /// The next bits, from the top.
@@ -94,12 +96,12 @@ impl<'a> Bits<'a> {
                 return;
             }
         }
-        self.refill_slowly();
+        *self = self.refilled_slowly();
     }
 
     #[cold]
     #[inline(never)]
-    fn refill_slowly(&mut self) {
+    fn refilled_slowly(mut self) -> Self {
         while self.count <= 56 {
             let byte = match self.rest {
                 [0xFF, 0, rest @ ..] => {
@@ -118,6 +120,7 @@ impl<'a> Bits<'a> {
             self.buffer |= u64::from(byte) << (56 - self.count);
             self.count += 8;
         }
+        self
     }
 
     /// Returns the next `count` bits, at most 16, without taking them.
@@ -158,7 +161,9 @@ impl<'a> Bits<'a> {
             self.skip(entry & LENGTH);
             return HuffmanEntry::Symbol((entry >> 8) as u8);
         }
-        HuffmanEntry::Symbol(self.long_code(table))
+        let (bits, symbol) = self.long_code(table);
+        *self = bits;
+        HuffmanEntry::Symbol(symbol)
     }
 
     /// Takes a code. [`Self::refill`] was called; 17 bits are left.
@@ -166,7 +171,9 @@ impl<'a> Bits<'a> {
     pub fn symbol(&mut self, table: &HuffmanTable) -> u8 {
         let entry = table.lookup.get(self.peek(LOOKUP_BITS) as usize).copied().unwrap_or(0);
         if entry == 0 {
-            return self.long_code(table);
+            let (bits, symbol) = self.long_code(table);
+            *self = bits;
+            return symbol;
         }
         if entry & NUMBER == 0 {
             self.skip(entry & LENGTH);
@@ -182,18 +189,19 @@ impl<'a> Bits<'a> {
     /// A code that the lookup is too short for. One that no symbol has is 0, as in libjpeg.
     #[cold]
     #[inline(never)]
-    fn long_code(&mut self, table: &HuffmanTable) -> u8 {
+    fn long_code(mut self, table: &HuffmanTable) -> (Self, u8) {
         let bits = self.peek(16);
         for length in LOOKUP_BITS + 1..=16 {
             if table.ends.get(length as usize).is_some_and(|end| bits < *end) {
                 self.skip(length);
                 let code = (bits >> (16 - length)).cast_signed();
                 let index = code + table.offsets.get(length as usize).copied().unwrap_or(0);
-                return usize::try_from(index).ok().and_then(|index| table.symbols.get(index)).copied().unwrap_or(0);
+                let symbol = usize::try_from(index).ok().and_then(|index| table.symbols.get(index));
+                return (self, symbol.copied().unwrap_or(0));
             }
         }
         self.skip(16);
-        0
+        (self, 0)
     }
 
     /// Returns true if bits were taken that the scan does not have.

@@ -170,6 +170,8 @@ fn read_block(
     factors: &[i16; 128],
     mut block: BlockMut<'_>,
 ) -> i32 {
+    let outer = bits;
+    let mut bits = *outer;
     bits.refill();
     let size = u32::from(bits.symbol(dc) & 15);
     let mean = prediction.wrapping_add(bits.number(size));
@@ -196,5 +198,6 @@ fn read_block(
         block.set(at, value.wrapping_mul(factors.get(at & 127).copied().unwrap_or(0)));
         at = at.wrapping_add(1);
     }
+    *outer = bits;
     mean
 }
