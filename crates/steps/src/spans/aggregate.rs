@@ -18,6 +18,15 @@ pub enum Strategy {
     Simple,
 }
 
+/// The rules of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// The way in which labels of tokens become entities.
+    pub strategy: Strategy,
+    /// The label of a group is the part after the last hyphen, not after the first.
+    pub takes_last_part: bool,
+}
+
 /// A token that is not left out.
 pub struct Token<'a> {
     /// Its place among all tokens.
@@ -48,7 +57,8 @@ pub struct Entity {
 }
 
 /// Returns the entities of a text.
-pub fn aggregated(tokens: &[Token<'_>], strategy: Strategy, labels: &[String]) -> Vec<Entity> {
+pub fn aggregated(tokens: &[Token<'_>], rules: Rules, labels: &[String]) -> Vec<Entity> {
+    let strategy = rules.strategy;
     let entity = |scores: &[f32], first: &Token<'_>, last: &Token<'_>| {
         let best = argmax(scores);
         let score = scores.get(best).copied().unwrap_or(f32::NAN);
@@ -57,7 +67,7 @@ pub fn aggregated(tokens: &[Token<'_>], strategy: Strategy, labels: &[String]) -
     };
     if matches!(strategy, Strategy::None | Strategy::Simple) {
         let single = tokens.iter().map(|token| entity(token.scores, token, token)).collect();
-        return if strategy == Strategy::None { single } else { grouped(&single) };
+        return if strategy == Strategy::None { single } else { grouped(&single, rules) };
     }
     let mut words = Vec::new();
     for word in tokens.chunk_by(|_, next| next.continues) {
@@ -68,7 +78,7 @@ pub fn aggregated(tokens: &[Token<'_>], strategy: Strategy, labels: &[String]) -
             _ => entity(first.scores, first, last),
         });
     }
-    grouped(&words)
+    grouped(&words, rules)
 }
 
 /// The scores of the token with the highest one, the first of equals.
@@ -99,7 +109,7 @@ fn mean_scores(word: &[Token<'_>]) -> Vec<f32> {
 }
 
 /// Joins entities of one label that follow each other, unless the later one begins with B-.
-fn grouped(entities: &[Entity]) -> Vec<Entity> {
+fn grouped(entities: &[Entity], rules: Rules) -> Vec<Entity> {
     let follows = |left: &Entity, right: &Entity| {
         let (begins, tag) = tag_of(&right.label);
         tag == tag_of(&left.label).1 && !begins
@@ -108,8 +118,9 @@ fn grouped(entities: &[Entity]) -> Vec<Entity> {
     for group in entities.chunk_by(follows) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
         let scores: Vec<_> = group.iter().map(|entity| entity.score).collect();
-        // transformers takes the part after the last hyphen for the name, but that after B- or I- to compare.
-        let label = first.label.rsplit('-').next().unwrap_or_default().to_owned();
+        // Not the tag that is compared: transformers cuts labels that have another prefix than B- and I- too.
+        let parts = if rules.takes_last_part { first.label.rsplit_once('-') } else { first.label.split_once('-') };
+        let label = parts.map_or(&first.label[..], |(_, name)| name).to_owned();
         groups.push(Entity { label, score: mean_as_numpy(&scores), end: last.end, ..first.clone() });
     }
     groups

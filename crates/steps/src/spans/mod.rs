@@ -16,7 +16,7 @@ use crate::tensors::{floats, integers, of_numbers, rows_and, strings, trailing};
 use crate::texts::TextWriter;
 use crate::vector::softmax;
 
-use self::aggregate::{Entity, Strategy, Token, aggregated};
+use self::aggregate::{Entity, Rules, Strategy, Token, aggregated};
 
 /// The kind.
 pub const KIND: StepKind = StepKind {
@@ -75,11 +75,19 @@ const FIELDS: &[Field] = &[
     },
     Field {
         name: "subwords",
-        kind: FieldKind::Choice(&["space", "length"]),
+        kind: FieldKind::Choice(&["space", "space_before", "length"]),
         default: FieldDefault::Json("\"space\""),
-        about: "Which tokens continue a word. `space`: those without a space before them, as transformers does for \
-                tokenizers without a prefix for subwords. `length`: those whose token is longer than its text, by the \
-                input `tokens`, as it does for WordPiece.",
+        about: "Which tokens continue a word. `space`: those without a space before them or as their first character, as \
+                transformers 5 does for tokenizers without a prefix for subwords. `space_before`: those without a space \
+                before them, as early releases. `length`: those whose token is longer than its text, by the input \
+                `tokens`, as it does for WordPiece.",
+    },
+    Field {
+        name: "group_label",
+        kind: FieldKind::Choice(&["first_hyphen", "last_hyphen"]),
+        default: FieldDefault::Json("\"first_hyphen\""),
+        about: "The label of grouped tokens: what follows the first hyphen, as in transformers 5, or the last one, as in \
+                early releases. It matters for labels such as `B-geo-loc`.",
     },
     Field {
         name: "unknown_token",
@@ -110,13 +118,21 @@ const FIELDS: &[Field] = &[
 ];
 
 struct Spans {
-    strategy: Strategy,
-    has_prefix: bool,
+    rules: Rules,
+    subwords: Subwords,
     unknown_token: String,
     is_softmax: bool,
     ignored: Vec<String>,
     is_ascii: bool,
     labels: Vec<String>,
+}
+
+/// Which tokens continue a word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subwords {
+    Length,
+    Space,
+    SpaceBefore,
 }
 
 impl Spans {
@@ -125,19 +141,24 @@ impl Spans {
         if labels.is_empty() {
             return Err(fields.error("labels", "the step needs \"labels\" or \"labels_file\""));
         }
-        let has_prefix = fields.text("subwords") == "length";
-        if has_prefix != fields.is_connected(TOKENS) {
+        let subwords = match fields.text("subwords").as_str() {
+            "length" => Subwords::Length,
+            "space_before" => Subwords::SpaceBefore,
+            _ => Subwords::Space,
+        };
+        if (subwords == Subwords::Length) != fields.is_connected(TOKENS) {
             return Err(fields.error("subwords", "\"length\" and the input \"tokens\" need each other"));
         }
+        let strategy = match fields.text("strategy").as_str() {
+            "none" => Strategy::None,
+            "first" => Strategy::First,
+            "average" => Strategy::Average,
+            "max" => Strategy::Max,
+            _ => Strategy::Simple,
+        };
         Ok(Self {
-            strategy: match fields.text("strategy").as_str() {
-                "none" => Strategy::None,
-                "first" => Strategy::First,
-                "average" => Strategy::Average,
-                "max" => Strategy::Max,
-                _ => Strategy::Simple,
-            },
-            has_prefix,
+            rules: Rules { strategy, takes_last_part: fields.text("group_label") == "last_hyphen" },
+            subwords,
             unknown_token: fields.text("unknown_token"),
             is_softmax: fields.text("activation") == "softmax",
             ignored: fields.texts("ignore_labels"),
@@ -202,7 +223,7 @@ impl Step for Spans {
                     kept.push(self.token(index, scores, *offset, &text, token)?);
                 }
             }
-            let mut entities = aggregated(&kept, self.strategy, &self.labels);
+            let mut entities = aggregated(&kept, self.rules, &self.labels);
             entities.retain(|entity| !self.ignored.contains(&entity.label));
             found.push((text, entities));
         }
@@ -237,12 +258,15 @@ impl Spans {
                 "'offsets' has {start} to {end} for token {index}, but the text has {count} characters"
             ))
         })?;
-        let continues = if self.has_prefix {
-            let token = token.unwrap_or_default();
-            let own = String::from_utf8_lossy(token);
-            own.chars().count() != range.len() && token != self.unknown_token.as_bytes()
-        } else {
-            range.start > 0 && text.at(range.start - 1) != Some(' ')
+        let has_space_before = || range.start.checked_sub(1).is_none_or(|before| text.at(before) == Some(' '));
+        let continues = match self.subwords {
+            Subwords::Length => {
+                let token = token.unwrap_or_default();
+                let count = String::from_utf8_lossy(token).chars().count();
+                count != range.len() && token != self.unknown_token.as_bytes()
+            }
+            Subwords::Space => !has_space_before() && text.at(range.start) != Some(' '),
+            Subwords::SpaceBefore => !has_space_before(),
         };
         Ok(Token { index, scores, start: range.start, end: range.end, continues })
     }
@@ -288,11 +312,11 @@ impl Spans {
                 return Err(Error::invalid(format!("'json' would be larger than {TEXTS_SIZE_MAX} bytes")));
             }
             out.push_str(if place == 0 { "{\"" } else { ", {\"" });
-            out.push_str(if self.strategy == Strategy::None { "entity\": " } else { "entity_group\": " });
+            out.push_str(if self.rules.strategy == Strategy::None { "entity\": " } else { "entity_group\": " });
             string(&entity.label, self.is_ascii, &mut out);
             out.push_str(", \"score\": ");
             float(f64::from(entity.score), &mut out);
-            if self.strategy == Strategy::None {
+            if self.rules.strategy == Strategy::None {
                 out.push_str(&format!(", \"index\": {}", entity.index));
             }
             out.push_str(", \"word\": ");

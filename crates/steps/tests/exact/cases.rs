@@ -8,10 +8,29 @@ use base::tensor::{Datatype, Shape, Tensor};
 use steps::StepList;
 use steps::tensors::{floats, integers, strings};
 
+use crate::support::folder::Folder;
+
 /// Runs the script and compares all cases in its file `cases`. Prints their count and the largest difference.
 pub fn compare(script: &str) {
-    let form = if crate::is_whole() { "whole" } else { "short" };
-    let Some(folder) = crate::played(script, &[form]) else { return };
+    let Some(folder) = crate::played(script, &[form()]) else { return };
+    compare_files(script, &folder);
+}
+
+/// The same; the whole form has transformers, to which the script holds its rules.
+pub fn compare_with_transformers(script: &str) {
+    if !crate::is_whole() {
+        return compare(script);
+    }
+    let requirements = "requirements-transformers.txt";
+    let Some(folder) = crate::played_in("steps-transformers", requirements, script, &[form()]) else { return };
+    compare_files(script, &folder);
+}
+
+fn form() -> &'static str {
+    if crate::is_whole() { "whole" } else { "short" }
+}
+
+fn compare_files(script: &str, folder: &Folder) {
     let file = fs::read(folder.path().join("cases")).unwrap();
     let mut reader = Reader { rest: &file };
     let (mut count, mut totals) = (0_usize, Totals::default());

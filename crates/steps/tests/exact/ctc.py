@@ -1,4 +1,5 @@
-"""Greedy CTC as PP-OCR's CTCLabelDecode and transformers' Wav2Vec2CTCTokenizer do it."""
+"""Greedy CTC as PP-OCR's CTCLabelDecode and transformers' Wav2Vec2CTCTokenizer do it. Where transformers is installed, the
+latter is held to the tokenizer itself."""
 
 import json
 import sys
@@ -7,6 +8,11 @@ from itertools import groupby
 import numpy as np
 
 from cases import Cases, texts
+
+try:
+    from transformers import Wav2Vec2CTCTokenizer
+except ImportError:
+    Wav2Vec2CTCTokenizer = None
 
 rng = np.random.default_rng(11)
 cases = Cases(sys.argv[1], "cases")
@@ -55,6 +61,7 @@ def predict(rows, time, symbols, blank):
     return x / x.sum(-1, keepdims=True) if rng.random() < 0.5 else np.round(x * 4) / 4
 
 
+held = 0
 for _ in range(count):
     rows, time = int(rng.integers(1, 4)), int(rng.choice([1, 5, 40, 200]))
     alphabet = [ALPHABET[index] for index in rng.permutation(len(ALPHABET))[:int(rng.integers(1, len(ALPHABET) + 1))]]
@@ -80,5 +87,15 @@ for _ in range(count):
     want = wav2vec2(x, vocabulary, separator)
     step = {"step": "ctc", "vocabulary_file": "vocab.json", "blank": vocabulary["<pad>"], "word_delimiter": "|", "separator": separator}
     files = {"vocab.json": json.dumps(vocabulary)}
+    if Wav2Vec2CTCTokenizer and held < 300:
+        with open(f"{sys.argv[1]}/vocab.json", "w") as file:
+            json.dump(vocabulary, file)
+        tokenizer = Wav2Vec2CTCTokenizer(f"{sys.argv[1]}/vocab.json")
+        for row, text in zip(x.argmax(-1).tolist(), want):
+            options = {"spaces_between_special_tokens": bool(separator)}
+            assert tokenizer.decode(row, clean_up_tokenization_spaces=False, **options) == text
+            assert tokenizer.decode(row, clean_up_tokenization_spaces=True, **options) == clean_up(text)
+        held += 1
     cases.add(step, {"logits": x}, {"text": texts(want)}, files)
     cases.add({**step, "clean_up": True}, {"logits": x}, {"text": texts([clean_up(text) for text in want])}, files)
+print(f"{held} vocabularies held to transformers")

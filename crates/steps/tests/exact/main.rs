@@ -44,6 +44,13 @@ pub fn played(script: &str, arguments: &[&str]) -> Option<Folder> {
 
 /// The same in another environment.
 pub fn played_in(environment: &Environment, script: &str, arguments: &[&str]) -> Folder {
+    played_in("steps", "requirements.txt", script, arguments)
+}
+
+/// The same in an environment of its own, with the packages of another list of this folder.
+pub fn played_in(name: &str, requirements: &str, script: &str, arguments: &[&str]) -> Option<Folder> {
+    let requirements = format!("crates/steps/tests/exact/{requirements}");
+    let environment = Environment::create(name, &requirements, &["python3"])?;
     let folder = Folder::new(script);
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/exact").join(script);
     let mut command = Command::new(environment.python());
@@ -51,6 +58,8 @@ pub fn played_in(environment: &Environment, script: &str, arguments: &[&str]) ->
     let output = command.output().expect("the interpreter is there");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     folder
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    Some(folder)
 }
 
 /// Returns true for the whole comparison and not its short form: DEUTERON_TESTS has `steps`.
