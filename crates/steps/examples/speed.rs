@@ -39,6 +39,20 @@ fn main() {
     let opencv = r#"{"steps": [{"step": "detect", "layout": "yolov8", "nms": "agnostic", "iou": "opencv", "input": "x",
         "outputs": {"boxes": "a", "scores": "b", "classes": "c"}}]}"#;
     measure("the same, 300, as cv2.dnn.NMSBoxes", opencv, &[("x", yolov8(&mut random, 300))], &["a", "b", "c"]);
+
+    let yolov5 = r#"{"steps": [{"step": "detect", "layout": "yolov5", "input": "x",
+        "outputs": {"boxes": "a", "scores": "b", "classes": "c"}}]}"#;
+    let rows = (0..25_200 * 85).map(|index| random.unit() * if index % 85 == 4 { 0.2505 } else { 1.0 });
+    measure("YOLOv5 [25200, 85]", yolov5, &[("x", of_floats(&[1, 25_200, 85], rows.collect()))], &["a", "b", "c"]);
+
+    let symbols: Vec<_> = (0..6624).map(|index| format!("\"{index}\"")).collect();
+    let ctc = format!(
+        r#"{{"steps": [{{"step": "ctc", "vocabulary": [{}], "has_blank": false, "input": "x",
+            "outputs": {{"text": "a", "score": "b"}}}}]}}"#,
+        symbols.join(",")
+    );
+    let steps = of_floats(&[1, 40, 6625], (0..40 * 6625).map(|_| random.unit()).collect());
+    measure("CTC of 40 x 6,625", &ctc, &[("x", steps)], &["a", "b"]);
 }
 
 /// Low scores, but for `count` boxes around 20 objects.
