@@ -3,6 +3,7 @@ Where transformers is installed, the rules are held to the pipeline itself."""
 
 import json
 import sys
+import warnings
 
 import numpy as np
 
@@ -15,8 +16,10 @@ except ImportError:
 
 rng = np.random.default_rng(12)
 cases = Cases(sys.argv[1], "cases")
-count = 4_000 if sys.argv[2] == "whole" else 200
+count = 1_500 if sys.argv[2] == "whole" else 200
 F = np.float32
+# The pipeline warns of tokenizers without a prefix each time.
+warnings.simplefilter("ignore")
 
 
 def softmax(logits):
@@ -151,7 +154,7 @@ for _ in range(count):
         for rule in "space", "space_before", "length":
             by_length, last_hyphen = rule == "length", bool(rng.random() < 0.3)
             found = [pipeline(*row, strategy, labels, ignore, rule, last_hyphen) for row in zip(scores, offsets, special, text, tokens)]
-            if AggregationStrategy and rule != "space_before" and not last_hyphen:
+            if AggregationStrategy and held < 3_000 and rule != "space_before" and not last_hyphen:
                 for got, *row in zip(found, scores, offsets, special, text, tokens):
                     assert got == library(*row, strategy, labels, ignore, rule), (row, got)
                 held += 1
