@@ -45,7 +45,6 @@ pub const TOKENS_MAX: usize = 1 << 21;
 /// 10 MB.
 pub const DETOKENIZED_SIZE_MAX: usize = 64 << 20;
 
-/// Pixels of an image in a request: phones take 50 million, and a whole photograph of that size has 200 MB as RGB.
 /// Pixels of an image in a request: phones take 50 million, and a whole photograph of that size has 200 MB as
 /// RGB.
 pub const IMAGE_PIXELS_MAX: usize = 1 << 26;

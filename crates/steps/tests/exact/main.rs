@@ -38,12 +38,6 @@ use crate::support::python::Environment;
 /// Runs a script of this folder in the environment of the libraries, with a folder for its files and `arguments`. Returns the folder;
 /// `None` if no environment can be made.
 pub fn played(script: &str, arguments: &[&str]) -> Option<Folder> {
-    let environment = Environment::create("steps", "crates/steps/tests/exact/requirements.txt", &["python3"])?;
-    Some(played_in(&environment, script, arguments))
-}
-
-/// The same in another environment.
-pub fn played_in(environment: &Environment, script: &str, arguments: &[&str]) -> Folder {
     played_in("steps", "requirements.txt", script, arguments)
 }
 
@@ -57,7 +51,6 @@ pub fn played_in(name: &str, requirements: &str, script: &str, arguments: &[&str
     command.arg("-B").arg(script).arg(folder.path()).args(arguments);
     let output = command.output().expect("the interpreter is there");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    folder
     print!("{}", String::from_utf8_lossy(&output.stdout));
     Some(folder)
 }
