@@ -1,5 +1,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    steps::image::fuzz::exercise_png(bytes);
+    deuteron::steps::image::fuzz::exercise_png(bytes);
 });

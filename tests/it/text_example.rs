@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::support::python::Environment;
 use crate::support::{http, server::Server};
@@ -74,6 +75,17 @@ fn it_tells_the_language_of_sentences_that_it_was_not_trained_on() {
     let (_, answer) = infer(&server, &request(&texts));
     let first: Vec<_> = rows(&answer, "labels").iter().map(|labels| labels[0].as_str().unwrap()).collect();
     assert_eq!(first, languages);
+}
+
+#[test]
+fn its_last_step_answers_the_same_without_python() {
+    let Some(python) = Environment::shared() else { return };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_deuteron"));
+    command.args(["steps", "compare"]).arg(folder().join("language_labels")).args(["--count=200", "--tolerance=0"]);
+    command.env("DEUTERON_BACKEND_CONFIG", format!("python,interpreter={}", python.python().display()));
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.starts_with("200 requests: 200 equal"), "{text}");
 }
 
 #[test]
