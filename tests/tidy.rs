@@ -118,6 +118,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "time",
             "trace",
             "wire",
+            "steps",
         ],
     ),
     // Commands that ask a server.
@@ -144,12 +145,12 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("ort::", &["engines"]),
     ("rten::", &["backend", "engines"]),
     ("cudarc", &["backend"]),
-    ("std::fs", &["cli", "control", "loadgen", "log"]),
+    ("std::fs", &["cli", "client", "control", "loadgen", "log"]),
     ("regex_lite::", &["policy"]),
     ("rustls::", &["connection"]),
     ("sha2::", &["control", "protocol"]),
     ("zstd_safe::", &["wire"]),
-    ("clap::", &["cli", "flags", "settings", "loadgen"]),
+    ("clap::", &["cli", "client", "flags", "settings", "loadgen"]),
 ];
 
 /// The threads of stores, in builds that have them, and code that only they run: the only tokio of the program.

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use crate::client::comparison::StepsComparison;
-use crate::client::difference::{Difference, Differences, differences};
+use crate::client::difference::{AnswerDifference, Differences, differences};
 use crate::client::http_client::{HttpAnswer, HttpClient};
 use crate::client::sample::{self, SampleRequest};
 use crate::loadgen::clock;
@@ -163,9 +163,9 @@ impl ComparisonResult {
             self.refused_by_both,
             self.one_sided.len()
         );
-        let line = |title: &str, request: &str, difference: &Option<Difference>| match difference {
+        let line = |title: &str, request: &str, difference: &Option<AnswerDifference>| match difference {
             None => String::new(),
-            Some(Difference { place, python, steps, size }) => {
+            Some(AnswerDifference { place, python, steps, size }) => {
                 let size = if size.is_finite() { format!(" ({size:e})") } else { String::new() };
                 format!("{title}: {request}, {place}: model.py {python}, steps {steps}{size}\n")
             }

@@ -4,7 +4,7 @@ use crate::wire::json::{Document, JsonValue, ValueKind};
 
 /// A difference of two answers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Difference {
+pub struct AnswerDifference {
     /// The output, and the element in it; empty for a difference of the whole answer.
     pub place: String,
     /// The value of the model.py.
@@ -19,9 +19,9 @@ pub struct Difference {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Differences {
     /// The first one beyond the tolerance.
-    pub first: Option<Difference>,
+    pub first: Option<AnswerDifference>,
     /// The greatest difference of floats, within the tolerance or beyond.
-    pub greatest: Option<Difference>,
+    pub greatest: Option<AnswerDifference>,
 }
 
 /// Compares the bodies of two answers to `/infer`, in JSON.
@@ -66,7 +66,8 @@ impl Differences {
     /// Adds those of another answer.
     pub fn add(&mut self, other: Self) {
         self.first = self.first.take().or(other.first);
-        let size = |difference: &Option<Difference>| difference.as_ref().map_or(0.0, |difference| difference.size);
+        let size =
+            |difference: &Option<AnswerDifference>| difference.as_ref().map_or(0.0, |difference| difference.size);
         if size(&other.greatest) > size(&self.greatest) {
             self.greatest = other.greatest;
         }
@@ -84,7 +85,7 @@ impl Differences {
             }
             _ => (f64::INFINITY, true),
         };
-        let new = || Difference { place: place(), python: python.to_owned(), steps: steps.to_owned(), size };
+        let new = || AnswerDifference { place: place(), python: python.to_owned(), steps: steps.to_owned(), size };
         if is_beyond && self.first.is_none() {
             self.first = Some(new());
         }
@@ -136,7 +137,7 @@ mod tests {
     fn the_first_and_the_greatest_difference_are_found() {
         let check = |left: &str, right: &str, first: Option<&str>, greatest: Option<&str>| {
             let got = differences(left.as_bytes(), right.as_bytes(), 1e-3).unwrap();
-            let text = |difference: Option<Difference>| {
+            let text = |difference: Option<AnswerDifference>| {
                 difference.map(|got| format!("{}: {} {}", got.place, got.python, got.steps))
             };
             assert_eq!(

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// What a client reads from a server that sends this and closes.
+    /// The answer that a client reads from a server that sends this and closes.
     fn answered(text: &'static str) -> Result<String, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let authority = listener.local_addr().unwrap().to_string();

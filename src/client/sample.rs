@@ -29,7 +29,7 @@ pub struct SampleRequest {
 
 /// The form of the strings of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Picture {
+pub enum PictureForm {
     /// A file in base64.
     Base64,
     /// A file as it is.
@@ -37,7 +37,7 @@ pub enum Picture {
 }
 
 /// Returns the form of the pictures in an input, if an image step of the list reads it.
-pub fn picture(list: &[u8], input: &str) -> Option<Picture> {
+pub fn picture(list: &[u8], input: &str) -> Option<PictureForm> {
     let document = Document::parse(list, &[]).ok()?;
     let text = |step: &JsonValue<'_, '_>, name: &str| step.get(name).and_then(JsonValue::as_str).map(str::to_owned);
     let steps = document.root().get("steps")?;
@@ -46,11 +46,11 @@ pub fn picture(list: &[u8], input: &str) -> Option<Picture> {
         let port = step.get("inputs").and_then(|inputs| text(&inputs, "image"));
         text(step, "input").or(port).as_deref() == Some(input)
     })?;
-    Some(if text(&step, "encoding").as_deref() == Some("base64") { Picture::Base64 } else { Picture::File })
+    Some(if text(&step, "encoding").as_deref() == Some("base64") { PictureForm::Base64 } else { PictureForm::File })
 }
 
 /// Makes a request. `pictures` has the form of each input's pictures.
-pub fn request(inputs: &[InputDescription], pictures: &[Option<Picture>], random: &mut Random) -> SampleRequest {
+pub fn request(inputs: &[InputDescription], pictures: &[Option<PictureForm>], random: &mut Random) -> SampleRequest {
     let rows = 1 + random.next_below(ROWS_MAX);
     // Inputs of one model have open dimensions in common: ids and their mask.
     let open: Vec<i64> = (0..8).map(|_| (1 + random.next_below(OPEN_SIZE_MAX)).cast_signed()).collect();
@@ -83,12 +83,12 @@ pub fn request(inputs: &[InputDescription], pictures: &[Option<Picture>], random
     SampleRequest { body: json, json_size }
 }
 
-fn element(datatype: Datatype, picture: Option<Picture>, random: &mut Random, out: &mut Vec<u8>) {
+fn element(datatype: Datatype, picture: Option<PictureForm>, random: &mut Random, out: &mut Vec<u8>) {
     match datatype {
         Datatype::Bytes => {
             let bytes = match picture {
-                Some(Picture::File) => png(random),
-                Some(Picture::Base64) => base64::encode(&png(random)).into_bytes(),
+                Some(PictureForm::File) => png(random),
+                Some(PictureForm::Base64) => base64::encode(&png(random)).into_bytes(),
                 None => text(random).into_bytes(),
             };
             strings::encode(&bytes, out);
@@ -240,11 +240,11 @@ mod tests {
     fn an_image_step_gets_pictures() {
         let list = |rest: &str| format!(r#"{{"steps":[{{"step":"cast","input":"b"}},{{"step":"image",{rest}}}]}}"#);
         let check = |rest: &str, want| assert_eq!(picture(list(rest).as_bytes(), "a"), want, "{rest}");
-        check(r#""input":"a""#, Some(Picture::File));
-        check(r#""inputs":{"image":"a"},"encoding":"base64""#, Some(Picture::Base64));
+        check(r#""input":"a""#, Some(PictureForm::File));
+        check(r#""inputs":{"image":"a"},"encoding":"base64""#, Some(PictureForm::Base64));
         check(r#""input":"b""#, None);
         let input = InputDescription { name: "a".to_owned(), datatype: Datatype::Bytes, shape: vec![1] };
-        let made = request(&[input], &[Some(Picture::File)], &mut Random::new(3));
+        let made = request(&[input], &[Some(PictureForm::File)], &mut Random::new(3));
         assert_eq!(&made.body[made.json_size + 4..][..8], b"\x89PNG\r\n\x1a\n");
     }
 }

@@ -5,8 +5,8 @@ use base::tensor::{Datatype, Tensor};
 use bytemuck::NoUninit;
 use half::{bf16, f16};
 
-use crate::fields::{Field, FieldDefault, FieldKind, Fields};
-use crate::kind::{Port, Step, StepKind};
+use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
+use crate::kind::{Step, StepKind, StepPort};
 use crate::tensors::{check_size, doubles, floats, integers, of_numbers, unsigned};
 
 /// The kind.
@@ -15,8 +15,8 @@ pub const KIND: StepKind = StepKind {
     about: "Converts numbers to another datatype, as numpy's `astype`. A float becomes an integer towards zero; one \
             beyond the integer's range becomes its nearest value, and NaN becomes 0. An integer keeps its low bits in \
             a shorter one.",
-    inputs: &[Port { name: "input", about: "Numbers of any shape.", is_optional: false }],
-    outputs: &[Port { name: "output", about: "The same shape in the new datatype.", is_optional: false }],
+    inputs: &[StepPort { name: "input", about: "Numbers of any shape.", is_optional: false }],
+    outputs: &[StepPort { name: "output", about: "The same shape in the new datatype.", is_optional: false }],
     fields: &[Field {
         name: "datatype",
         kind: FieldKind::Choice(&[
@@ -34,7 +34,7 @@ struct Cast {
     datatype: Datatype,
 }
 
-fn datatype(fields: &Fields<'_>) -> Datatype {
+fn datatype(fields: &StepFields<'_>) -> Datatype {
     Datatype::from_name(&fields.text("datatype")).unwrap_or(Datatype::Fp32)
 }
 
@@ -66,7 +66,7 @@ fn converted(input: &Tensor, datatype: Datatype) -> Result<Tensor, Error> {
 }
 
 /// A number that is converted to another one as numpy does.
-trait Number: Copy {
+trait CastNumber: Copy {
     fn is_zero(self) -> bool;
     fn to_f16(self) -> f16;
     fn to_bf16(self) -> bf16;
@@ -87,7 +87,7 @@ macro_rules! numbers {
         #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "documented")]
         #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss, reason = "documented")]
         #[allow(clippy::cast_lossless, clippy::unnecessary_cast, reason = "one text for all types")]
-        impl Number for $number {
+        impl CastNumber for $number {
             fn is_zero(self) -> bool {
                 self == $zero
             }
@@ -132,7 +132,7 @@ fn for_shorter(value: f64) -> f32 {
     f32::from_bits(near.to_bits().wrapping_add_signed(step))
 }
 
-fn of<T: Number>(values: impl Iterator<Item = T>, datatype: Datatype) -> Tensor {
+fn of<T: CastNumber>(values: impl Iterator<Item = T>, datatype: Datatype) -> Tensor {
     fn numbers<T: NoUninit + Send + Sync>(datatype: Datatype, values: impl Iterator<Item = T>) -> Tensor {
         of_numbers(datatype, &[], values.collect())
     }

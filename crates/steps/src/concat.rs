@@ -4,18 +4,18 @@ use base::error::Error;
 use base::tensor::Tensor;
 
 use crate::axes::{axis_field, join, place};
-use crate::kind::{Port, Step, StepKind};
+use crate::kind::{Step, StepKind, StepPort};
 
 /// The kind.
 pub const KIND: StepKind = StepKind {
     name: "concat",
     about: "Joins tensors along an axis, as `np.concatenate`: columns [rows, 1] to a table [rows, columns].",
-    inputs: &[Port {
+    inputs: &[StepPort {
         name: "tensors[]",
         about: "A list of tensors of numbers, of one datatype, and of one shape but for the axis.",
         is_optional: false,
     }],
-    outputs: &[Port { name: "output", about: "The tensors along the axis.", is_optional: false }],
+    outputs: &[StepPort { name: "output", about: "The tensors along the axis.", is_optional: false }],
     fields: &[axis_field("-1", "The axis; a negative one counts from the end.")],
     is_short: true,
     build: |fields| Ok(Box::new(Concat { axis: fields.integer("axis").unwrap_or(-1) })),

@@ -4,8 +4,8 @@ use base::error::Error;
 use base::tensor::{Datatype, Tensor};
 use wire::json::Document;
 
-use crate::fields::{Field, FieldDefault, FieldKind, Fields};
-use crate::kind::{Port, Step, StepKind};
+use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
+use crate::kind::{Step, StepKind, StepPort};
 use crate::tensors::{floats, of_numbers, rows_and, trailing};
 use crate::texts::TextWriter;
 use crate::vector::{argmax, exp, mean_as_numpy, sum};
@@ -15,14 +15,14 @@ pub const KIND: StepKind = StepKind {
     name: "ctc",
     about: "Decodes the output of a network that was trained with CTC, greedily: takes the best symbol of each time \
             step, drops those that repeat the one before, drops blanks, and joins the others.",
-    inputs: &[Port {
+    inputs: &[StepPort {
         name: "logits",
         about: "Numbers [.., time, symbols]: logits or probabilities.",
         is_optional: false,
     }],
     outputs: &[
-        Port { name: "text", about: "BYTES [..]: the text.", is_optional: false },
-        Port {
+        StepPort { name: "text", about: "BYTES [..]: the text.", is_optional: false },
+        StepPort {
             name: "score",
             about: "FP32 [..]: the mean of the highest values of the time steps that are kept, as PP-OCR; 0 for an \
                     empty text.",
@@ -102,7 +102,7 @@ struct Ctc {
 }
 
 impl Ctc {
-    fn build(fields: &Fields<'_>) -> Result<Self, Error> {
+    fn build(fields: &StepFields<'_>) -> Result<Self, Error> {
         let file = fields.file("vocabulary_file")?;
         if file.is_some() == fields.is_given("vocabulary") {
             return Err(fields.error("vocabulary", "the step must have either \"vocabulary\" or \"vocabulary_file\""));

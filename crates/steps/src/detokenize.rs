@@ -4,8 +4,8 @@ use base::error::Error;
 use base::tensor::Tensor;
 use tokenizers::Tokenizer;
 
-use crate::fields::{Field, FieldDefault, FieldKind, Fields};
-use crate::kind::{Port, Step, StepKind};
+use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
+use crate::kind::{Step, StepKind, StepPort};
 use crate::limits::{DETOKENIZED_SIZE_MAX, TOKENS_MAX};
 use crate::tensors::{integers, of_strings, trailing};
 use crate::tokenize::file::{guarded, read_tokenizer};
@@ -16,11 +16,11 @@ pub const KIND: StepKind = StepKind {
     about: "Turns tokens into texts by a `tokenizer.json`, as `decode(ids, skip_special_tokens)` of the Python package \
             `tokenizers`. Ids that the vocabulary does not have are passed over.",
     inputs: &[
-        Port { name: "ids", about: "Integers [.., T].", is_optional: false },
-        Port { name: "length", about: "Integers [..]: the first tokens of a row that count.", is_optional: true },
-        Port { name: "mask", about: "Integers [.., T]: tokens with 0 are passed over.", is_optional: true },
+        StepPort { name: "ids", about: "Integers [.., T].", is_optional: false },
+        StepPort { name: "length", about: "Integers [..]: the first tokens of a row that count.", is_optional: true },
+        StepPort { name: "mask", about: "Integers [.., T]: tokens with 0 are passed over.", is_optional: true },
     ],
-    outputs: &[Port { name: "text", about: "BYTES [..].", is_optional: false }],
+    outputs: &[StepPort { name: "text", about: "BYTES [..].", is_optional: false }],
     fields: &[
         Field { name: "file", kind: FieldKind::File, default: FieldDefault::Required, about: "The `tokenizer.json`." },
         Field {
@@ -50,7 +50,7 @@ struct Detokenize {
 }
 
 impl Detokenize {
-    fn build(fields: &Fields<'_>) -> Result<Self, Error> {
+    fn build(fields: &StepFields<'_>) -> Result<Self, Error> {
         let tokenizer = read_tokenizer(fields)?.tokenizer;
         let token_size_max = tokenizer.get_vocab(true).keys().map(String::len).max().unwrap_or(0);
         Ok(Self {

@@ -8,7 +8,7 @@ use wire::placed::{Placed, PlacedMember, PlacedValue};
 use crate::limits::STEP_FILE_SIZE_MAX;
 
 /// Reads a file of the model by its name, up to a size; the error is a text.
-pub type ReadFile<'a> = dyn Fn(&str, usize) -> Result<Vec<u8>, String> + 'a;
+pub type ReadStepFile<'a> = dyn Fn(&str, usize) -> Result<Vec<u8>, String> + 'a;
 
 /// A parameter of a kind of step.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ pub enum FieldKind {
     },
     /// A number from the first to the second.
     Number(f64, f64),
-    /// A list of at most so many numbers.
+    /// A list of at most this number of numbers.
     Numbers(usize),
     /// Any JSON value, which the step reads itself.
     Json,
@@ -108,7 +108,7 @@ impl FieldKind {
 }
 
 /// The parameters of a step in a list, checked against its kind.
-pub struct Fields<'a> {
+pub struct StepFields<'a> {
     /// The declared parameters.
     pub(crate) declared: &'static [Field],
     /// The members of the step's object.
@@ -120,14 +120,14 @@ pub struct Fields<'a> {
     /// The name of the tensor of each input port, those of a list one after the other.
     pub(crate) input_names: &'a [Option<String>],
     /// Reads a file of the model.
-    pub(crate) read_file: &'a ReadFile<'a>,
+    pub(crate) read_file: &'a ReadStepFile<'a>,
     /// The text of the list, for line numbers.
     pub(crate) text: &'a str,
-    /// Where the step's object begins in the text.
+    /// The place in the text at which the step's object begins.
     pub(crate) offset: usize,
 }
 
-impl Fields<'_> {
+impl StepFields<'_> {
     /// Returns true if the list gives the parameter.
     pub fn is_given(&self, name: &str) -> bool {
         self.members.iter().any(|member| member.name == name)

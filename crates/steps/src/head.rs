@@ -6,8 +6,8 @@ use base::error::Error;
 use base::tensor::topk::{Score, best};
 use base::tensor::{Datatype, Tensor};
 
-use crate::fields::{Field, FieldDefault, FieldKind, Fields};
-use crate::kind::{Port, Step, StepKind};
+use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
+use crate::kind::{Step, StepKind, StepPort};
 use crate::labels;
 use crate::tensors::{floats, of_numbers, rows_and, trailing};
 use crate::texts::TextWriter;
@@ -20,7 +20,7 @@ pub const KIND: StepKind = StepKind {
             threshold. It computes in FP32. `top_k` orders by score; without it, classes stay in the order of their \
             indices. With `threshold`, rows can have different counts: shorter ones are filled up with score 0, index \
             -1 and an empty label, and `counts` has the count of each.",
-    inputs: &[Port { name: "scores", about: "Numbers [.., classes].", is_optional: false }],
+    inputs: &[StepPort { name: "scores", about: "Numbers [.., classes].", is_optional: false }],
     outputs: &[
         output(
             "scores",
@@ -80,8 +80,8 @@ pub const KIND: StepKind = StepKind {
     build: |fields| Ok(Box::new(Head::build(fields)?)),
 };
 
-const fn output(name: &'static str, about: &'static str) -> Port {
-    Port { name, about, is_optional: false }
+const fn output(name: &'static str, about: &'static str) -> StepPort {
+    StepPort { name, about, is_optional: false }
 }
 
 // Places among the outputs.
@@ -94,7 +94,7 @@ const INDEX: usize = 5;
 const LABEL: usize = 7;
 
 struct Head {
-    activation: Activation,
+    activation: HeadActivation,
     top_k: Option<usize>,
     is_last_first: bool,
     threshold: Option<f32>,
@@ -104,14 +104,14 @@ struct Head {
 }
 
 #[derive(Clone, Copy)]
-enum Activation {
+enum HeadActivation {
     None,
     Sigmoid,
     Softmax,
 }
 
 impl Head {
-    fn build(fields: &Fields<'_>) -> Result<Self, Error> {
+    fn build(fields: &StepFields<'_>) -> Result<Self, Error> {
         let labels = labels::read(fields)?;
         if labels.is_empty() && [LABELS, LABEL].iter().any(|output| fields.is_wanted(*output)) {
             return Err(
@@ -122,9 +122,9 @@ impl Head {
         let threshold = fields.number("threshold").map(|threshold| threshold as f32);
         Ok(Self {
             activation: match fields.text("activation").as_str() {
-                "softmax" => Activation::Softmax,
-                "sigmoid" => Activation::Sigmoid,
-                _ => Activation::None,
+                "softmax" => HeadActivation::Softmax,
+                "sigmoid" => HeadActivation::Sigmoid,
+                _ => HeadActivation::None,
             },
             top_k: fields.count("top_k"),
             is_last_first: fields.text("ties") == "last",
@@ -137,9 +137,9 @@ impl Head {
 
     fn activated<'a>(&self, scores: Cow<'a, [f32]>, classes: usize) -> Cow<'a, [f32]> {
         match self.activation {
-            Activation::None => scores,
-            Activation::Sigmoid => scores.iter().map(|score| sigmoid(*score)).collect(),
-            Activation::Softmax => {
+            HeadActivation::None => scores,
+            HeadActivation::Sigmoid => scores.iter().map(|score| sigmoid(*score)).collect(),
+            HeadActivation::Softmax => {
                 let mut out = Vec::with_capacity(scores.len());
                 for row in scores.chunks_exact(classes) {
                     softmax(row, &mut out);

@@ -9,9 +9,9 @@ use base::tensor::{Datatype, Tensor};
 use bytemuck::NoUninit;
 use half::f16;
 
-use crate::fields::Fields;
+use crate::fields::StepFields;
 use crate::image::geometry::{ImagePlan, Size};
-use crate::image::normal::{Layout, Singles, ValueTable};
+use crate::image::normal::{PixelLayout, Singles, ValueTable};
 use crate::image::pixels::{CHANNELS, Pixels};
 use crate::image::settings::{FIELDS, INPUTS, ImageSettings, OUTPUTS};
 use crate::kind::{Step, StepKind};
@@ -85,14 +85,14 @@ struct ImageRow {
 }
 
 /// All rows.
-struct Rows<T> {
+struct ImageRows<T> {
     numbers: Vec<T>,
     canvas: Size,
     places: Vec<(Size, ImagePlan)>,
 }
 
 impl Image {
-    fn new(fields: &Fields<'_>) -> Result<Self, Error> {
+    fn new(fields: &StepFields<'_>) -> Result<Self, Error> {
         let settings = ImageSettings::read(fields)?;
         let numbers = match (settings.datatype, &settings.normal) {
             (Datatype::Fp16, Some(normal)) => PixelNumbers::Halves(Box::new(normal.halves())),
@@ -120,7 +120,7 @@ impl Image {
     fn tensor<T: NoUninit + Send + Sync>(
         &self,
         datatype: Datatype,
-        rows: Rows<T>,
+        rows: ImageRows<T>,
     ) -> Result<(Tensor, Vec<(Size, ImagePlan)>), Error> {
         let Size { width, height } = rows.canvas;
         let count = rows.places.len();
@@ -136,9 +136,9 @@ impl Image {
         &self,
         sources: &[Source<'_>],
         numbers: &N,
-        write: fn(&Pixels, &N, Layout, &mut [T]),
-    ) -> Result<Rows<T>, Error> {
-        let mut rows = Rows { numbers: Vec::new(), canvas: self.settings.canvas(), places: Vec::new() };
+        write: fn(&Pixels, &N, PixelLayout, &mut [T]),
+    ) -> Result<ImageRows<T>, Error> {
+        let mut rows = ImageRows { numbers: Vec::new(), canvas: self.settings.canvas(), places: Vec::new() };
         for (index, source) in sources.iter().enumerate() {
             let prefixed = |error: Error| error.with_prefix(&format!("'image', row {index}: "));
             let row = self.row(source).map_err(prefixed)?;
@@ -165,7 +165,7 @@ impl Image {
     fn row(&self, source: &Source<'_>) -> Result<ImageRow, Error> {
         let pixels = match source {
             Source::File(file) => {
-                let file::Picture { pixels, orientation } = file::decode(file)?;
+                let file::DecodedImage { pixels, orientation } = file::decode(file)?;
                 if self.settings.is_upright { jpeg::oriented(pixels, orientation) } else { pixels }
             }
             Source::Pixels(size, bytes) => self.settings.pixels(*size, bytes),

@@ -1,21 +1,21 @@
-//! What a kind of step declares of itself, and the interface of a built step.
+//! The declaration of a kind of step, and the interface of a built step.
 
 use base::error::Error;
 use base::tensor::Tensor;
 
-use crate::fields::{Field, Fields};
+use crate::fields::{Field, StepFields};
 
 /// A kind of step, declared once as data.
 pub struct StepKind {
     /// The name in a `steps.json` (`head`).
     pub name: &'static str,
-    /// What it does, for the reference: sentences in Markdown.
+    /// Its work, for the reference: sentences in Markdown.
     pub about: &'static str,
     /// The tensors that it reads. The first one may be given as `"input"`.
-    pub inputs: &'static [Port],
+    pub inputs: &'static [StepPort],
     /// The tensors that it can write. The first one may be given as `"output"`; those that a list does not name are not
     /// computed.
-    pub outputs: &'static [Port],
+    pub outputs: &'static [StepPort],
     /// Its parameters.
     pub fields: &'static [Field],
     /// True if a run takes microseconds for inputs of any size that a model gives: a model with such steps alone may run on a
@@ -24,13 +24,13 @@ pub struct StepKind {
     /// Builds a step from its checked parameters.
     ///
     /// # Errors
-    /// If parameters contradict each other, or a file that one names is malformed: made by [`Fields::error`].
-    pub build: fn(&Fields<'_>) -> Result<Box<dyn Step>, Error>,
+    /// If parameters contradict each other, or a file that one names is malformed: made by [`StepFields::error`].
+    pub build: fn(&StepFields<'_>) -> Result<Box<dyn Step>, Error>,
 }
 
 /// A tensor that a kind of step reads or writes.
 #[derive(Clone, Copy, Debug)]
-pub struct Port {
+pub struct StepPort {
     /// The name of the port (`mask`). An input whose name ends with `[]` is a list: `"inputs": {"columns": ["a", "b"]}`
     /// connects `columns[]`. Only the last input of a kind can be one.
     pub name: &'static str,
@@ -40,7 +40,7 @@ pub struct Port {
     pub is_optional: bool,
 }
 
-impl Port {
+impl StepPort {
     /// Returns true if it takes a list of tensors.
     pub fn is_list(&self) -> bool {
         self.name.ends_with(LIST_SUFFIX)
@@ -59,7 +59,7 @@ const LIST_SUFFIX: &str = "[]";
 pub trait Step: Send + Sync {
     /// Runs on the tensors of its input ports, in the order of [`StepKind::inputs`]; `None` for one that the list
     /// does not connect. The tensors of a list are the last ones, from its port on. Returns a tensor for each
-    /// output port that the list connects ([`Fields::is_wanted`]), at its place in [`StepKind::outputs`]; the
+    /// output port that the list connects ([`StepFields::is_wanted`]), at its place in [`StepKind::outputs`]; the
     /// others are ignored.
     ///
     /// Leading dimensions are rows: a step says which trailing ones it needs, and treats rows independently.

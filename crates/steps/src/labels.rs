@@ -3,7 +3,7 @@
 use base::error::Error;
 use wire::json::{Document, JsonValue, ValueKind};
 
-use crate::fields::{Field, FieldDefault, FieldKind, Fields};
+use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
 
 /// The parameter that lists them.
 pub const LABELS: Field = Field {
@@ -26,7 +26,7 @@ pub const LABELS_FILE: Field = Field {
 ///
 /// # Errors
 /// If both are given, or the file is malformed.
-pub fn read(fields: &Fields<'_>) -> Result<Vec<String>, Error> {
+pub fn read(fields: &StepFields<'_>) -> Result<Vec<String>, Error> {
     if fields.is_given(LABELS.name) && fields.is_given(LABELS_FILE.name) {
         return Err(fields.error(LABELS_FILE.name, "labels are given by \"labels\" already"));
     }

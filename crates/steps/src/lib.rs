@@ -35,8 +35,8 @@ pub mod tokenize;
 mod trial;
 mod vector;
 
-pub use self::fields::{Field, FieldDefault, FieldKind, Fields, ReadFile};
-pub use self::kind::{Port, Step, StepKind};
+pub use self::fields::{Field, FieldDefault, FieldKind, ReadStepFile, StepFields};
+pub use self::kind::{Step, StepKind, StepPort};
 pub use self::list::StepList;
 
 /// All kinds of steps, in the order of the reference.

@@ -21,8 +21,8 @@ use wire::json::placed;
 use wire::placed::{Placed, PlacedMember, PlacedValue};
 
 use crate::KINDS;
-use crate::fields::{Fields, ReadFile, line, quoted};
-use crate::kind::{Port, Step, StepKind};
+use crate::fields::{ReadStepFile, StepFields, line, quoted};
+use crate::kind::{Step, StepKind, StepPort};
 use crate::limits::{LIST_TENSORS_MAX, STEPS_MAX};
 
 /// Members of a step that are not its parameters.
@@ -70,7 +70,7 @@ impl StepList {
     ///
     /// # Errors
     /// `InvalidArgument` with the line, and the step and parameter if the fault is in one.
-    pub fn read(text: &str, read_file: &ReadFile<'_>) -> Result<Self, Error> {
+    pub fn read(text: &str, read_file: &ReadStepFile<'_>) -> Result<Self, Error> {
         let document = placed::read(text)
             .map_err(|error| Error::invalid(format!("line {}: {}", line(text, error.offset), error.text)))?;
         let steps = listed(text, &document)?;
@@ -171,7 +171,7 @@ impl StepList {
         index + 1 + usize::from(self.model.is_some_and(|model| index >= model))
     }
 
-    fn add(&mut self, text: &str, placed: &Placed, read_file: &ReadFile<'_>) -> Result<(), Error> {
+    fn add(&mut self, text: &str, placed: &Placed, read_file: &ReadStepFile<'_>) -> Result<(), Error> {
         let at = |offset, why: String| Error::invalid(format!("line {}: {why}", line(text, offset)));
         let PlacedValue::Table(members) = &placed.value else {
             return Err(at(placed.offset, "a step must be an object".to_owned()));
@@ -199,7 +199,7 @@ impl StepList {
         if written.iter().all(Option::is_none) {
             return Err(at(placed.offset, "\"outputs\": the step must write a tensor".to_owned()));
         }
-        let fields = Fields {
+        let fields = StepFields {
             declared: kind.fields,
             members,
             wanted: written.iter().map(Option::is_some).collect(),
@@ -304,7 +304,7 @@ fn connections(
     text: &str,
     members: &[PlacedMember],
     [one, several]: [&str; 2],
-    ports: &[Port],
+    ports: &[StepPort],
 ) -> Result<Vec<Option<String>>, Error> {
     let wrong = |offset, why: String| Error::invalid(format!("line {}: {why}", line(text, offset)));
     let mut names: Vec<Option<String>> = vec![None; ports.len()];
@@ -318,7 +318,7 @@ fn connections(
     };
     for PlacedMember { name, offset, value } in connected {
         let Some((index, port)) = ports.iter().enumerate().find(|(_, port)| port.member() == name) else {
-            let known: Vec<_> = ports.iter().map(Port::member).collect();
+            let known: Vec<_> = ports.iter().map(StepPort::member).collect();
             return Err(wrong(
                 *offset,
                 format!("\"{several}\": unknown port \"{name}\"; known are {}", quoted(&known)),
@@ -334,7 +334,7 @@ fn connections(
 }
 
 /// Connects a port to the tensor, or tensors if it is a list, that a value names.
-fn connect(names: &mut Vec<Option<String>>, index: usize, port: &Port, value: &Placed) -> Result<(), String> {
+fn connect(names: &mut Vec<Option<String>>, index: usize, port: &StepPort, value: &Placed) -> Result<(), String> {
     let name = |value: &Placed| match &value.value {
         PlacedValue::String(name) => Some(Some(name.clone())),
         _ => None,

@@ -4,8 +4,8 @@ use base::error::Error;
 use base::tensor::{Datatype, Shape, Tensor, strings};
 use wire::json::{Document, JsonValue, ValueKind};
 
-use crate::fields::{Field, FieldDefault, FieldKind, Fields};
-use crate::kind::{Port, Step, StepKind};
+use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
+use crate::kind::{Step, StepKind, StepPort};
 use crate::limits::{PARSED_TEXTS_MAX, RANK_MAX, TENSOR_SIZE_MAX};
 use crate::tensors::strings as strings_of;
 
@@ -14,8 +14,8 @@ pub const KIND: StepKind = StepKind {
     name: "parse",
     about: "Reads a member of a JSON text as a tensor, as `np.array(json.loads(text)[…], dtype)`. One text gives one \
             value, several texts give values of one shape.",
-    inputs: &[Port { name: "json", about: "BYTES [..]: JSON texts.", is_optional: false }],
-    outputs: &[Port {
+    inputs: &[StepPort { name: "json", about: "BYTES [..]: JSON texts.", is_optional: false }],
+    outputs: &[StepPort {
         name: "value",
         about: "[.., shape of the value]: a number has no dimensions of its own, a list has one, and so on.",
         is_optional: false,
@@ -60,7 +60,7 @@ struct Value {
 }
 
 impl Parse {
-    fn build(fields: &Fields<'_>) -> Result<Self, Error> {
+    fn build(fields: &StepFields<'_>) -> Result<Self, Error> {
         let datatype = Datatype::from_name(&fields.text("datatype")).unwrap_or(Datatype::Fp32);
         let default = match fields.json("default") {
             Some(value) => {

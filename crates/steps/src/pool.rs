@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use base::error::Error;
 use base::tensor::{Datatype, Tensor};
 
-use crate::fields::{Field, FieldDefault, FieldKind, Fields};
-use crate::kind::{Port, Step, StepKind};
+use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
+use crate::kind::{Step, StepKind, StepPort};
 use crate::tensors::{floats, of_numbers, rows_and, trailing};
 use crate::vector::sum_of_squares;
 
@@ -15,14 +15,14 @@ pub const KIND: StepKind = StepKind {
     name: "pool",
     about: "Makes one vector of the vectors of a text's tokens, as sentence-transformers does, in FP32.",
     inputs: &[
-        Port { name: "states", about: "Numbers [.., tokens, dimensions].", is_optional: false },
-        Port {
+        StepPort { name: "states", about: "Numbers [.., tokens, dimensions].", is_optional: false },
+        StepPort {
             name: "mask",
             about: "Numbers [.., tokens]: 1 for a token that counts, 0 for padding. All count without it.",
             is_optional: true,
         },
     ],
-    outputs: &[Port { name: "vector", about: "FP32 [.., dimensions].", is_optional: false }],
+    outputs: &[StepPort { name: "vector", about: "FP32 [.., dimensions].", is_optional: false }],
     fields: &[
         Field {
             name: "mode",
@@ -75,7 +75,7 @@ enum Mode {
 }
 
 impl Pool {
-    fn build(fields: &Fields<'_>) -> Self {
+    fn build(fields: &StepFields<'_>) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "libraries compare the norm in FP32")]
         let norm_min = fields.number("epsilon").map(|epsilon| epsilon as f32);
         Self {

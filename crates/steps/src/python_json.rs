@@ -1,5 +1,5 @@
 //! Writes JSON as Python's `json.dumps` does: a space after commas and colons, floats as `repr` has them, and
-//! characters beyond ASCII as `\uXXXX` unless they are wanted as they are.
+//! characters beyond ASCII as `\u` and four digits unless they are wanted as they are.
 
 /// Appends a string.
 pub fn string(text: &str, is_ascii: bool, out: &mut String) {

@@ -3,8 +3,8 @@
 use base::error::Error;
 use base::tensor::{Datatype, Tensor};
 
-use crate::fields::{Field, FieldDefault, FieldKind, Fields};
-use crate::kind::{Port, Step, StepKind};
+use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
+use crate::kind::{Step, StepKind, StepPort};
 use crate::limits::COLUMNS_MAX;
 use crate::tensors::{check_size, doubles, floats, of_numbers};
 
@@ -14,8 +14,8 @@ pub const KIND: StepKind = StepKind {
     about: "Shifts and scales numbers. The operations that are given are done in the order of the table: subtract, \
             divide, multiply, add, clip. Each takes a list of one number, or of one for each place along the last \
             axis.",
-    inputs: &[Port { name: "input", about: "Numbers of any shape.", is_optional: false }],
-    outputs: &[Port { name: "output", about: "The same shape, FP32 or FP64.", is_optional: false }],
+    inputs: &[StepPort { name: "input", about: "Numbers of any shape.", is_optional: false }],
+    outputs: &[StepPort { name: "output", about: "The same shape, FP32 or FP64.", is_optional: false }],
     fields: &[
         numbers("subtract", "What is subtracted, such as the mean."),
         numbers("divide", "What is divided by, such as the standard deviation."),
@@ -57,12 +57,12 @@ const fn numbers(name: &'static str, about: &'static str) -> Field {
 
 struct Scale {
     operations: Vec<Operation>,
-    arithmetic: Arithmetic,
+    arithmetic: ScaleArithmetic,
     is_double: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Arithmetic {
+enum ScaleArithmetic {
     Double,
     InPlace,
     Single,
@@ -85,14 +85,14 @@ enum OperationKind {
 }
 
 impl Scale {
-    fn build(fields: &Fields<'_>) -> Result<Self, Error> {
+    fn build(fields: &StepFields<'_>) -> Result<Self, Error> {
         let arithmetic = match fields.text("arithmetic").as_str() {
-            "float64" => Arithmetic::Double,
-            "in_place" => Arithmetic::InPlace,
-            _ => Arithmetic::Single,
+            "float64" => ScaleArithmetic::Double,
+            "in_place" => ScaleArithmetic::InPlace,
+            _ => ScaleArithmetic::Single,
         };
         let is_double = fields.text("datatype") == "FP64";
-        if is_double && arithmetic != Arithmetic::Double {
+        if is_double && arithmetic != ScaleArithmetic::Double {
             return Err(fields.error("datatype", "FP64 needs \"arithmetic\": \"float64\""));
         }
         let mut operations = Vec::new();
@@ -139,8 +139,8 @@ impl Scale {
 
 /// The range of a column, computed as the rest is.
 #[expect(clippy::cast_possible_truncation, reason = "arithmetic in FP32")]
-fn range(arithmetic: Arithmetic, least: f64, most: f64) -> f64 {
-    if arithmetic == Arithmetic::Single { f64::from(most as f32 - least as f32) } else { most - least }
+fn range(arithmetic: ScaleArithmetic, least: f64, most: f64) -> f64 {
+    if arithmetic == ScaleArithmetic::Single { f64::from(most as f32 - least as f32) } else { most - least }
 }
 
 impl Step for Scale {
@@ -158,14 +158,14 @@ impl Step for Scale {
             )));
         }
         let output = match self.arithmetic {
-            Arithmetic::Single => {
+            ScaleArithmetic::Single => {
                 let mut values = floats("input", input)?.into_owned();
                 for operation in &self.operations {
                     single(&mut values, columns, operation);
                 }
                 of_numbers(Datatype::Fp32, &[], values)
             }
-            Arithmetic::Double => {
+            ScaleArithmetic::Double => {
                 let mut values = doubles("input", input)?.into_owned();
                 for operation in &self.operations {
                     each(&mut values, columns, &operation.numbers, |value, number| {
@@ -174,7 +174,7 @@ impl Step for Scale {
                 }
                 self.of_doubles(values)
             }
-            Arithmetic::InPlace => {
+            ScaleArithmetic::InPlace => {
                 let mut values = floats("input", input)?.into_owned();
                 for operation in &self.operations {
                     in_place(&mut values, columns, operation);

@@ -5,15 +5,15 @@ use base::tensor::Tensor;
 
 use crate::axes::{axis_field, element_size, gather, place};
 use crate::fields::{Field, FieldDefault, FieldKind};
-use crate::kind::{Port, Step, StepKind};
+use crate::kind::{Step, StepKind, StepPort};
 use crate::limits::COLUMNS_MAX;
 
 /// The kind.
 pub const KIND: StepKind = StepKind {
     name: "select",
     about: "Takes places along an axis, in the order given, as `np.take`: `x[:, [2, 0]]`.",
-    inputs: &[Port { name: "input", about: "Numbers of any shape.", is_optional: false }],
-    outputs: &[Port { name: "output", about: "The same datatype, with the chosen places.", is_optional: false }],
+    inputs: &[StepPort { name: "input", about: "Numbers of any shape.", is_optional: false }],
+    outputs: &[StepPort { name: "output", about: "The same datatype, with the chosen places.", is_optional: false }],
     fields: &[
         Field {
             name: "indices",

@@ -4,8 +4,8 @@ use base::error::Error;
 use base::tensor::{Tensor, element_count};
 
 use crate::axes::{element_size, place, transposed};
-use crate::fields::{Field, FieldDefault, FieldKind, Fields};
-use crate::kind::{Port, Step, StepKind};
+use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
+use crate::kind::{Step, StepKind, StepPort};
 use crate::limits::RANK_MAX;
 use crate::tensors::check_size;
 
@@ -15,8 +15,12 @@ const AXES: FieldKind = FieldKind::Integers { count: RANK_MAX, least: -(RANK_MAX
 pub const KIND: StepKind = StepKind {
     name: "shape",
     about: "Gives a tensor other dimensions, as numpy's functions of these names. It has one of the four parameters.",
-    inputs: &[Port { name: "input", about: "A tensor of any shape; `transpose` needs numbers.", is_optional: false }],
-    outputs: &[Port { name: "output", about: "The same datatype.", is_optional: false }],
+    inputs: &[StepPort {
+        name: "input",
+        about: "A tensor of any shape; `transpose` needs numbers.",
+        is_optional: false,
+    }],
+    outputs: &[StepPort { name: "output", about: "The same datatype.", is_optional: false }],
     fields: &[
         Field {
             name: "reshape",
@@ -44,18 +48,18 @@ pub const KIND: StepKind = StepKind {
         },
     ],
     is_short: true,
-    build: |fields| Ok(Box::new(Shape::build(fields)?)),
+    build: |fields| Ok(Box::new(ShapeChange::build(fields)?)),
 };
 
-enum Shape {
+enum ShapeChange {
     Reshape(Vec<i64>),
     Squeeze(Vec<i64>),
     Transpose(Vec<i64>),
     Unsqueeze(Vec<i64>),
 }
 
-impl Shape {
-    fn build(fields: &Fields<'_>) -> Result<Self, Error> {
+impl ShapeChange {
+    fn build(fields: &StepFields<'_>) -> Result<Self, Error> {
         let names = ["reshape", "squeeze", "unsqueeze", "transpose"];
         let mut given = names.into_iter().filter(|name| fields.is_given(name));
         let (Some(name), None) = (given.next(), given.next()) else {
@@ -77,7 +81,7 @@ impl Shape {
     }
 }
 
-impl Step for Shape {
+impl Step for ShapeChange {
     fn run(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
         let Some(Some(input)) = inputs.first() else { return Ok(Vec::new()) };
         check_size("input", input)?;

@@ -4,19 +4,19 @@ use base::error::Error;
 use base::tensor::Tensor;
 
 use crate::axes::{axis_field, join, place};
-use crate::kind::{Port, Step, StepKind};
+use crate::kind::{Step, StepKind, StepPort};
 use crate::limits::RANK_MAX;
 
 /// The kind.
 pub const KIND: StepKind = StepKind {
     name: "stack",
     about: "Joins tensors of one shape along a new axis, as `np.stack`: columns [rows] to a table [rows, columns].",
-    inputs: &[Port {
+    inputs: &[StepPort {
         name: "columns[]",
         about: "A list of tensors of numbers, of one shape and datatype.",
         is_optional: false,
     }],
-    outputs: &[Port { name: "output", about: "The tensors along the new axis.", is_optional: false }],
+    outputs: &[StepPort { name: "output", about: "The tensors along the new axis.", is_optional: false }],
     fields: &[axis_field("-1", "The place of the new axis; a negative one counts from the end.")],
     is_short: true,
     build: |fields| Ok(Box::new(Stack { axis: fields.integer("axis").unwrap_or(-1) })),

@@ -129,7 +129,7 @@ pub fn trailing<const N: usize>(port: &str, meaning: &str, tensor: &Tensor) -> R
 /// A tensor of numbers that takes over their memory.
 pub fn of_numbers<T: NoUninit + Send + Sync>(datatype: Datatype, shape: &[usize], values: Vec<T>) -> Tensor {
     debug_assert_eq!(datatype.size(), Some(size_of::<T>()), "the datatype has the size of its elements");
-    Tensor { datatype, shape: shape_of(shape), contents: Bytes::from_owner(Owned(values)) }
+    Tensor { datatype, shape: shape_of(shape), contents: Bytes::from_owner(OwnedNumbers(values)) }
 }
 
 /// A tensor of FP32.
@@ -171,9 +171,9 @@ fn elements<T: Pod>(contents: &[u8]) -> Cow<'_, [T]> {
 }
 
 /// Memory of numbers, seen as bytes.
-struct Owned<T>(Vec<T>);
+struct OwnedNumbers<T>(Vec<T>);
 
-impl<T: NoUninit> AsRef<[u8]> for Owned<T> {
+impl<T: NoUninit> AsRef<[u8]> for OwnedNumbers<T> {
     fn as_ref(&self) -> &[u8] {
         bytemuck::cast_slice(&self.0)
     }

@@ -10,18 +10,20 @@ mod characters;
 mod encoder;
 pub(crate) mod file;
 mod rows;
+mod rules;
 mod settings;
 mod template;
 
 use base::error::Error;
 use base::tensor::{Datatype, Tensor};
 
-use self::encoder::{Encoder, Rules};
+use self::encoder::TextEncoder;
 use self::file::{guarded, read_config, read_tokenizer};
-use self::rows::{Form, Rows};
+use self::rows::{Form, TokenRows};
+use self::rules::EncodingRules;
 use self::settings::{Padding, read_padding, read_truncation};
-use crate::fields::{Field, FieldDefault, FieldKind, Fields};
-use crate::kind::{Port, Step, StepKind};
+use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
+use crate::kind::{Step, StepKind, StepPort};
 use crate::limits::{TEXT_SIZE_MAX, TOKENS_MAX};
 use crate::tensors::strings;
 
@@ -32,29 +34,37 @@ pub const KIND: StepKind = StepKind {
             package `transformers` with a fast tokenizer. Of the files only what the parameters name is read: the classes of \
             `transformers` that change a tokenizer after they load it are not asked.",
     inputs: &[
-        Port { name: "text", about: "BYTES [N] or [N, 1] in UTF-8: each element is a row.", is_optional: false },
-        Port { name: "pair", about: "BYTES with as many elements: the second text of each row.", is_optional: true },
+        StepPort { name: "text", about: "BYTES [N] or [N, 1] in UTF-8: each element is a row.", is_optional: false },
+        StepPort {
+            name: "pair",
+            about: "BYTES with as many elements: the second text of each row.",
+            is_optional: true,
+        },
     ],
     outputs: &[
-        Port { name: "ids", about: "[N, T]: the tokens (`input_ids`).", is_optional: false },
-        Port { name: "mask", about: "[N, T]: 1 for a token, 0 for padding (`attention_mask`).", is_optional: false },
-        Port {
+        StepPort { name: "ids", about: "[N, T]: the tokens (`input_ids`).", is_optional: false },
+        StepPort {
+            name: "mask",
+            about: "[N, T]: 1 for a token, 0 for padding (`attention_mask`).",
+            is_optional: false,
+        },
+        StepPort {
             name: "type_ids",
             about: "[N, T]: the text that a token is from (`token_type_ids`).",
             is_optional: false,
         },
-        Port {
+        StepPort {
             name: "special_mask",
             about: "[N, T]: 1 for padding and the tokens that were added to the text (`special_tokens_mask`).",
             is_optional: false,
         },
-        Port {
+        StepPort {
             name: "offsets",
             about: "[N, T, 2]: the first character of a token and the one after its last, as indices of a Python `str` \
                     (`offset_mapping`); zeros for special tokens and padding. A `prefix` counts.",
             is_optional: false,
         },
-        Port { name: "length", about: "[N]: the number of tokens without padding.", is_optional: false },
+        StepPort { name: "length", about: "[N]: the number of tokens without padding.", is_optional: false },
     ],
     fields: FIELDS,
     is_short: false,
@@ -144,7 +154,7 @@ const FIELDS: &[Field] = &[
 ];
 
 struct Tokenize {
-    encoder: Encoder,
+    encoder: TextEncoder,
     padding: Padding,
     prefix: String,
     datatype: Datatype,
@@ -155,19 +165,19 @@ struct Tokenize {
 const OFFSETS: usize = 4;
 
 impl Tokenize {
-    fn build(fields: &Fields<'_>) -> Result<Self, Error> {
+    fn build(fields: &StepFields<'_>) -> Result<Self, Error> {
         let file = read_tokenizer(fields)?;
         let config = read_config(fields)?;
         let is_pair = fields.is_connected(1);
         let truncation = read_truncation(fields, &file, &config, is_pair)?;
         let padding = read_padding(fields, &file, &config, truncation.length)?;
-        let rules = Rules {
+        let rules = EncodingRules {
             truncation: truncation.params,
             adds_special_tokens: fields.flag("add_special_tokens"),
             has_offsets: fields.is_wanted(OFFSETS),
             is_pair,
         };
-        let encoder = Encoder::new(file.tokenizer, rules).map_err(|why| fields.error("file", &why))?;
+        let encoder = TextEncoder::new(file.tokenizer, rules).map_err(|why| fields.error("file", &why))?;
         Ok(Self {
             encoder,
             padding,
@@ -177,8 +187,8 @@ impl Tokenize {
         })
     }
 
-    fn encoded(&self, texts: &[&str], pairs: Option<&[&str]>) -> Result<Rows, String> {
-        let mut rows = Rows::new(texts.len());
+    fn encoded(&self, texts: &[&str], pairs: Option<&[&str]>) -> Result<TokenRows, String> {
+        let mut rows = TokenRows::new(texts.len());
         let mut prefixed = String::new();
         let mut pairs = pairs.into_iter().flatten();
         for (index, text) in texts.iter().enumerate() {
@@ -197,7 +207,7 @@ impl Tokenize {
         Ok(rows)
     }
 
-    fn outputs(&self, form: &Form, rows: &Rows) -> Vec<Option<Tensor>> {
+    fn outputs(&self, form: &Form, rows: &TokenRows) -> Vec<Option<Tensor>> {
         let [ids, mask, type_ids, special_mask, offsets, length] = self.wanted;
         vec![
             ids.then(|| form.tensor(rows, |token| token.id)),

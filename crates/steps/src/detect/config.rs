@@ -3,15 +3,15 @@
 use base::error::Error;
 
 use crate::detect::KIND;
-use crate::detect::decode::{Detection, Filter, Layout, ScoreForm};
-use crate::detect::place::{Border, BoxFormat, Mapping, Placing, Rounding};
+use crate::detect::decode::{BoxLayout, Detection, Filter, ScoreForm};
+use crate::detect::place::{Border, BoxFormat, BoxMapping, Placing, Rounding};
 use crate::detect::suppress::{Overlap, Scope, Suppression};
-use crate::fields::Fields;
+use crate::fields::StepFields;
 use crate::labels;
 
 /// A step.
 pub struct Detect {
-    pub(super) layout: Layout,
+    pub(super) layout: BoxLayout,
     pub(super) class_count: Option<usize>,
     pub(super) filter: Filter,
     pub(super) box_format: BoxFormat,
@@ -74,15 +74,15 @@ impl Detect {
     ///
     /// # Errors
     /// If parameters or connections contradict each other.
-    pub fn build(fields: &Fields<'_>) -> Result<Self, Error> {
+    pub fn build(fields: &StepFields<'_>) -> Result<Self, Error> {
         let layout = match fields.text("layout").as_str() {
-            "yolov8" => Layout::Yolov8,
-            "yolov8_rows" => Layout::Yolov8Rows,
-            "yolov5" => Layout::Yolov5,
-            "end_to_end" => Layout::EndToEnd,
-            _ => Layout::Apart,
+            "yolov8" => BoxLayout::Yolov8,
+            "yolov8_rows" => BoxLayout::Yolov8Rows,
+            "yolov5" => BoxLayout::Yolov5,
+            "end_to_end" => BoxLayout::EndToEnd,
+            _ => BoxLayout::Apart,
         };
-        let is_yolo = matches!(layout, Layout::Yolov5 | Layout::Yolov8 | Layout::Yolov8Rows);
+        let is_yolo = matches!(layout, BoxLayout::Yolov5 | BoxLayout::Yolov8 | BoxLayout::Yolov8Rows);
         check_inputs(fields, layout)?;
         let labels = labels::read(fields)?;
         if labels.is_empty() && fields.is_wanted(LABELS) {
@@ -137,8 +137,8 @@ const RATIO: usize = 5;
 const PAD: usize = 6;
 const SIZE: usize = 7;
 
-fn check_inputs(fields: &Fields<'_>, layout: Layout) -> Result<(), Error> {
-    let is_apart = layout == Layout::Apart;
+fn check_inputs(fields: &StepFields<'_>, layout: BoxLayout) -> Result<(), Error> {
+    let is_apart = layout == BoxLayout::Apart;
     if is_apart && !(fields.is_connected(BOXES) && fields.is_connected(SCORES)) {
         return Err(fields.error("inputs", "the layout \"apart\" needs \"boxes\" and \"scores\""));
     }
@@ -154,7 +154,7 @@ fn check_inputs(fields: &Fields<'_>, layout: Layout) -> Result<(), Error> {
     Ok(())
 }
 
-fn map_at(fields: &Fields<'_>) -> Result<MapAt, Error> {
+fn map_at(fields: &StepFields<'_>) -> Result<MapAt, Error> {
     Ok(match fields.text("map_at").as_str() {
         "before_nms" => MapAt::BeforeNms,
         "start" if fields.flag("clip") || fields.text("round") != "none" => {
@@ -168,7 +168,7 @@ fn map_at(fields: &Fields<'_>) -> Result<MapAt, Error> {
     })
 }
 
-fn filter(fields: &Fields<'_>, is_yolo: bool) -> Filter {
+fn filter(fields: &StepFields<'_>, is_yolo: bool) -> Filter {
     Filter {
         threshold: single(fields, "score_threshold"),
         keeps_equal: fields.text("compare") == ">=",
@@ -182,7 +182,7 @@ fn filter(fields: &Fields<'_>, is_yolo: bool) -> Filter {
     }
 }
 
-fn suppression(fields: &Fields<'_>, is_yolo: bool) -> Result<Option<Suppression>, Error> {
+fn suppression(fields: &StepFields<'_>, is_yolo: bool) -> Result<Option<Suppression>, Error> {
     let scope = match fields.text("nms").as_str() {
         "off" => return Ok(None),
         "agnostic" => Scope::Agnostic,
@@ -223,27 +223,27 @@ fn suppression(fields: &Fields<'_>, is_yolo: bool) -> Result<Option<Suppression>
     }))
 }
 
-fn placing(fields: &Fields<'_>) -> Result<Placing, Error> {
+fn placing(fields: &StepFields<'_>) -> Result<Placing, Error> {
     let border = match fields.text("letterbox_pad").as_str() {
         "exact" => Border::Exact,
         "none" => Border::None,
         _ => Border::Rounded,
     };
     let mapping = match fields.text("mapping").as_str() {
-        "letterbox" => Mapping::Letterbox(border),
-        "stretch" => Mapping::Stretch,
-        "stretch_divided" => Mapping::StretchDivided,
-        "unit" => Mapping::Unit,
-        _ => Mapping::None,
+        "letterbox" => BoxMapping::Letterbox(border),
+        "stretch" => BoxMapping::Stretch,
+        "stretch_divided" => BoxMapping::StretchDivided,
+        "unit" => BoxMapping::Unit,
+        _ => BoxMapping::None,
     };
     let is_given = fields.is_connected(RATIO);
     if is_given != fields.is_connected(PAD) {
         return Err(fields.error("inputs", "\"ratio\" and \"pad\" need each other"));
     }
-    if is_given && !matches!(mapping, Mapping::Letterbox(_)) {
+    if is_given && !matches!(mapping, BoxMapping::Letterbox(_)) {
         return Err(fields.error("mapping", "the input \"ratio\" needs \"letterbox\""));
     }
-    let needs_size = fields.flag("clip") || (mapping != Mapping::None && !is_given);
+    let needs_size = fields.flag("clip") || (mapping != BoxMapping::None && !is_given);
     if needs_size && !fields.is_connected(SIZE) {
         return Err(fields.error(
             "inputs",
@@ -253,7 +253,7 @@ fn placing(fields: &Fields<'_>) -> Result<Placing, Error> {
     #[expect(clippy::cast_precision_loss, reason = "sizes of images are small")]
     let input_size = match fields.integers("input_size")[..] {
         [height, width] => [height as f64, width as f64],
-        _ if is_given || matches!(mapping, Mapping::None | Mapping::Unit) => [1.0; 2],
+        _ if is_given || matches!(mapping, BoxMapping::None | BoxMapping::Unit) => [1.0; 2],
         _ => return Err(fields.error("input_size", "must be the height and width of the model's input")),
     };
     let rounding = match fields.text("round").as_str() {
@@ -265,6 +265,6 @@ fn placing(fields: &Fields<'_>) -> Result<Placing, Error> {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "libraries compare and add in FP32")]
-fn single(fields: &Fields<'_>, name: &str) -> f32 {
+fn single(fields: &StepFields<'_>, name: &str) -> f32 {
     fields.number(name).unwrap_or(0.0) as f32
 }

@@ -17,7 +17,7 @@ pub struct Detection {
 
 /// The order of the numbers of one image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum BoxLayout {
     /// Four tensors: count, boxes, scores, classes.
     Apart,
     /// Rows of four coordinates, score and class.
@@ -30,7 +30,7 @@ pub enum Layout {
     Yolov8Rows,
 }
 
-impl Layout {
+impl BoxLayout {
     /// Numbers of a box before the scores of classes.
     pub const fn scores_start(self) -> usize {
         match self {
@@ -152,7 +152,7 @@ fn best_of_block(scores: &[f32], boxes: usize, range: Range<usize>, best: &mut [
 /// Appends the candidates of an image with a row of `width` numbers for each box.
 pub fn rows_of_boxes(
     image: &[f32],
-    layout: Layout,
+    layout: BoxLayout,
     [width, classes]: [usize; 2],
     filter: &Filter,
     found: &mut Vec<Detection>,
@@ -161,11 +161,11 @@ pub fn rows_of_boxes(
     for row in image.chunks_exact(width) {
         let Some((corners, rest)) = row.split_first_chunk::<4>() else { return };
         match (layout, rest) {
-            (Layout::EndToEnd, [score, class, ..]) => {
+            (BoxLayout::EndToEnd, [score, class, ..]) => {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "classes count from 0")]
                 filter.push(Detection { corners: *corners, score: *score, class: *class as u32 }, found);
             }
-            (Layout::Yolov5, [objectness, scores @ ..]) => {
+            (BoxLayout::Yolov5, [objectness, scores @ ..]) => {
                 let scores = scores.get(..classes).unwrap_or_default();
                 if filter.score == ScoreForm::Class {
                     filter.push_classes(*corners, scores, found);

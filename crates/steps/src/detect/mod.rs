@@ -11,15 +11,15 @@ use base::error::Error;
 use base::tensor::{Datatype, Shape, Tensor};
 
 use crate::fields::{Field, FieldDefault, FieldKind};
-use crate::kind::{Port, Step, StepKind};
+use crate::kind::{Step, StepKind, StepPort};
 use crate::labels;
 use crate::limits::{CLASSES_MAX, DETECT_CANDIDATES_MAX, IMAGES_MAX};
 use crate::tensors::{floats, of_numbers, rows_and, trailing};
 use crate::texts::TextWriter;
 
 use self::config::{Detect, MapAt};
-use self::decode::{Detection, Layout, rows_of_boxes, rows_of_classes};
-use self::place::{BoxFormat, Images, Placement};
+use self::decode::{BoxLayout, Detection, rows_of_boxes, rows_of_classes};
+use self::place::{BoxFormat, BoxPlacement, Images};
 
 /// The kind.
 pub const KIND: StepKind = StepKind {
@@ -52,12 +52,12 @@ pub const KIND: StepKind = StepKind {
     build: |fields| Ok(Box::new(Detect::build(fields)?)),
 };
 
-const fn input(name: &'static str, about: &'static str) -> Port {
-    Port { name, about, is_optional: true }
+const fn input(name: &'static str, about: &'static str) -> StepPort {
+    StepPort { name, about, is_optional: true }
 }
 
-const fn output(name: &'static str, about: &'static str) -> Port {
-    Port { name, about, is_optional: false }
+const fn output(name: &'static str, about: &'static str) -> StepPort {
+    StepPort { name, about, is_optional: false }
 }
 
 const fn choice(
@@ -244,7 +244,7 @@ const FIELDS: &[Field] = &[
 ];
 
 /// The inputs of a run, by place.
-struct Inputs<'a> {
+struct DetectInputs<'a> {
     predictions: Option<&'a Tensor>,
     boxes: Option<&'a Tensor>,
     scores: Option<&'a Tensor>,
@@ -253,7 +253,7 @@ struct Inputs<'a> {
     images: Images<'a>,
 }
 
-impl<'a> Inputs<'a> {
+impl<'a> DetectInputs<'a> {
     fn of(inputs: &[Option<&'a Tensor>]) -> Self {
         let at = |place: usize| inputs.get(place).copied().flatten();
         let images = Images { ratio: at(5), pad: at(6), size: at(7) };
@@ -263,9 +263,9 @@ impl<'a> Inputs<'a> {
 
 impl Step for Detect {
     fn run(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
-        let inputs = Inputs::of(inputs);
+        let inputs = DetectInputs::of(inputs);
         let (leading, found) = match (self.layout, inputs.predictions) {
-            (Layout::Apart, _) => self.candidates_apart(&inputs)?,
+            (BoxLayout::Apart, _) => self.candidates_apart(&inputs)?,
             (_, Some(predictions)) => self.candidates(predictions)?,
             _ => return Ok(Vec::new()),
         };
@@ -279,13 +279,13 @@ impl Step for Detect {
 impl Detect {
     /// The candidates of each image, and the dimensions of the images.
     fn candidates(&self, predictions: &Tensor) -> Result<(Shape, Vec<Vec<Detection>>), Error> {
-        let meaning = if self.layout == Layout::Yolov8 { "[numbers, boxes]" } else { "[boxes, numbers]" };
+        let meaning = if self.layout == BoxLayout::Yolov8 { "[numbers, boxes]" } else { "[boxes, numbers]" };
         let (rows, sizes) = trailing::<2>("predictions", meaning, predictions)?;
         check_images("predictions", rows, predictions)?;
-        let (width, boxes) = if self.layout == Layout::Yolov8 { (sizes[0], sizes[1]) } else { (sizes[1], sizes[0]) };
+        let (width, boxes) = if self.layout == BoxLayout::Yolov8 { (sizes[0], sizes[1]) } else { (sizes[1], sizes[0]) };
         let start = self.layout.scores_start();
         let least = match self.layout {
-            Layout::EndToEnd => start,
+            BoxLayout::EndToEnd => start,
             _ => start.saturating_add(self.class_count.unwrap_or(1)),
         };
         if width < least || width > CLASSES_MAX {
@@ -301,7 +301,7 @@ impl Detect {
         if boxes > 0 {
             for (image, found) in values.chunks_exact(width.saturating_mul(boxes)).zip(&mut found) {
                 match self.layout {
-                    Layout::Yolov8 => rows_of_classes(image, boxes, classes, &self.filter, found),
+                    BoxLayout::Yolov8 => rows_of_classes(image, boxes, classes, &self.filter, found),
                     layout => rows_of_boxes(image, layout, [width, classes], &self.filter, found),
                 }
             }
@@ -310,7 +310,7 @@ impl Detect {
     }
 
     /// The same for [`Layout::Apart`].
-    fn candidates_apart(&self, inputs: &Inputs<'_>) -> Result<(Shape, Vec<Vec<Detection>>), Error> {
+    fn candidates_apart(&self, inputs: &DetectInputs<'_>) -> Result<(Shape, Vec<Vec<Detection>>), Error> {
         let (Some(boxes), Some(scores)) = (inputs.boxes, inputs.scores) else { return Ok((Shape::new(), Vec::new())) };
         let (rows, [count, four]) = trailing("boxes", "[boxes, 4]", boxes)?;
         check_images("boxes", rows, boxes)?;
@@ -369,7 +369,7 @@ impl Detect {
     }
 
     /// The boxes of an image among its candidates, mapped to the image and in the format of the outputs.
-    fn finish(&self, mut found: Vec<Detection>, placement: &Placement) -> Vec<Detection> {
+    fn finish(&self, mut found: Vec<Detection>, placement: &BoxPlacement) -> Vec<Detection> {
         let place = |found: &mut Vec<Detection>, format: BoxFormat| {
             for detection in found.iter_mut() {
                 detection.corners = placement.apply(format, detection.corners);

@@ -57,7 +57,7 @@ impl BoxFormat {
 
 /// The way from the image to the model's input that boxes go back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mapping {
+pub enum BoxMapping {
     /// Scaled by one ratio, with a border.
     Letterbox(Border),
     /// Boxes are those of the image.
@@ -96,7 +96,7 @@ pub enum Rounding {
 #[derive(Clone, Copy, Debug)]
 pub struct Placing {
     /// The way.
-    pub mapping: Mapping,
+    pub mapping: BoxMapping,
     /// Height and width of the model's input.
     pub input_size: [f64; 2],
     /// Keeps coordinates within the image.
@@ -107,7 +107,7 @@ pub struct Placing {
 
 /// The mapping of the boxes of one image: coordinates become `(x - shift) / divisor * factor`.
 #[derive(Clone, Copy, Debug)]
-pub struct Placement {
+pub struct BoxPlacement {
     shift: [f32; 2],
     divisor: [f32; 2],
     factor: [f32; 2],
@@ -131,7 +131,7 @@ impl Placing {
     ///
     /// # Errors
     /// If a tensor has another count of rows, or a size or ratio is not above 0: the text names the port.
-    pub fn placements(&self, images: &Images<'_>, rows: usize) -> Result<Vec<Placement>, Error> {
+    pub fn placements(&self, images: &Images<'_>, rows: usize) -> Result<Vec<BoxPlacement>, Error> {
         let sizes = images.size.map(|tensor| sizes_of(tensor, rows)).transpose()?;
         let given = match (images.ratio, images.pad) {
             (Some(ratio), Some(pad)) => Some((pairs("ratio", ratio, rows, true)?, pairs("pad", pad, rows, false)?)),
@@ -146,18 +146,18 @@ impl Placing {
         Ok(placements)
     }
 
-    fn unchanged(&self) -> Placement {
-        Placement { shift: [0.0; 2], divisor: [1.0; 2], factor: [1.0; 2], bounds: None, rounding: self.rounding }
+    fn unchanged(&self) -> BoxPlacement {
+        BoxPlacement { shift: [0.0; 2], divisor: [1.0; 2], factor: [1.0; 2], bounds: None, rounding: self.rounding }
     }
 
     /// `size` is height and width; `given` are ratio and border, each for x and y.
     #[expect(clippy::cast_possible_truncation, reason = "numpy applies a Python float to an FP32 array in FP32")]
-    fn place(&self, placement: &mut Placement, size: Option<[f64; 2]>, given: Option<([f32; 2], [f32; 2])>) {
+    fn place(&self, placement: &mut BoxPlacement, size: Option<[f64; 2]>, given: Option<([f32; 2], [f32; 2])>) {
         let [input_height, input_width] = self.input_size;
         if let Some([height, width]) = size {
             placement.bounds = self.clips.then_some([width as f32, height as f32]);
             match self.mapping {
-                Mapping::Letterbox(border) => {
+                BoxMapping::Letterbox(border) => {
                     let gain = (input_height / height).min(input_width / width);
                     let half = |input: f64, image: f64| match border {
                         Border::Exact => (input - image * gain) / 2.0,
@@ -168,22 +168,24 @@ impl Placing {
                     placement.shift = [half(input_width, width) as f32, half(input_height, height) as f32];
                     placement.divisor = [gain as f32; 2];
                 }
-                Mapping::Stretch => placement.factor = [(width / input_width) as f32, (height / input_height) as f32],
-                Mapping::StretchDivided => {
+                BoxMapping::Stretch => {
+                    placement.factor = [(width / input_width) as f32, (height / input_height) as f32]
+                }
+                BoxMapping::StretchDivided => {
                     placement.divisor = [input_width as f32, input_height as f32];
                     placement.factor = [width as f32, height as f32];
                 }
-                Mapping::Unit => placement.factor = [width as f32, height as f32],
-                Mapping::None => {}
+                BoxMapping::Unit => placement.factor = [width as f32, height as f32],
+                BoxMapping::None => {}
             }
         }
-        if let (Mapping::Letterbox(_), Some((ratio, pad))) = (self.mapping, given) {
+        if let (BoxMapping::Letterbox(_), Some((ratio, pad))) = (self.mapping, given) {
             (placement.divisor, placement.shift) = (ratio, pad);
         }
     }
 }
 
-impl Placement {
+impl BoxPlacement {
     /// Maps a box. Its size, if the format has one, has no border.
     pub fn apply(&self, format: BoxFormat, corners: [f32; 4]) -> [f32; 4] {
         let [x_shift, y_shift] = self.shift;

@@ -54,7 +54,7 @@ pub struct Suppression {
 
 /// A box as the suppression compares it.
 #[derive(Clone, Copy)]
-struct Shape {
+struct Extent {
     corners: [f32; 4],
     area: f32,
     class: u32,
@@ -72,7 +72,7 @@ impl Suppression {
         if self.is_by_class {
             candidates.sort_by_key(|candidate| candidate.class);
         }
-        let mut kept: Vec<Shape> = Vec::new();
+        let mut kept: Vec<Extent> = Vec::new();
         let mut kept_of_class = 0_usize;
         candidates.retain(|candidate| {
             if self.is_by_class && kept.last().is_some_and(|last| last.class != candidate.class) {
@@ -99,7 +99,7 @@ impl Suppression {
         candidates.truncate(self.kept_max);
     }
 
-    fn shape(&self, candidate: &Detection) -> Shape {
+    fn shape(&self, candidate: &Detection) -> Extent {
         let mut corners = candidate.corners;
         if let Scope::Offset(distance) = self.scope {
             #[expect(clippy::cast_precision_loss, reason = "classes are small")]
@@ -108,20 +108,20 @@ impl Suppression {
         }
         let side = self.side();
         let [x1, y1, x2, y2] = corners;
-        Shape { corners, area: (x2 - x1 + side) * (y2 - y1 + side), class: candidate.class }
+        Extent { corners, area: (x2 - x1 + side) * (y2 - y1 + side), class: candidate.class }
     }
 
     fn side(&self) -> f32 {
         if let Overlap::Numpy { side, .. } = self.overlap { side } else { 0.0 }
     }
 
-    fn shares_scope(&self, left: &Shape, right: &Shape) -> bool {
+    fn shares_scope(&self, left: &Extent, right: &Extent) -> bool {
         self.scope != Scope::ByClass || left.class == right.class
     }
 
     /// Returns true if the overlap is beyond its bound, computed in FP32.
     #[inline(always)]
-    fn is_over(&self, left: &Shape, right: &Shape) -> bool {
+    fn is_over(&self, left: &Extent, right: &Extent) -> bool {
         let larger = |left: f32, right: f32| if left < right { right } else { left };
         let smaller = |left: f32, right: f32| if right < left { right } else { left };
         let ([ax1, ay1, ax2, ay2], [bx1, by1, bx2, by2]) = (left.corners, right.corners);
@@ -147,7 +147,7 @@ impl Suppression {
     }
 
     /// Returns true if the overlap of OpenCV is beyond its bound: `1 - jaccardDistance` of two `Rect2d`.
-    fn is_over_opencv(&self, left: &Shape, right: &Shape) -> bool {
+    fn is_over_opencv(&self, left: &Extent, right: &Extent) -> bool {
         let [ax, ay, aw, ah] = left.corners.map(f64::from);
         let [bx, by, bw, bh] = right.corners.map(f64::from);
         let areas = aw * ah + bw * bh;

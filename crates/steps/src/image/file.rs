@@ -10,7 +10,7 @@ use crate::image::pixels::{CHANNELS, Pixels};
 use crate::limits::{IMAGE_PIXELS_MAX, IMAGE_SIDE_MAX};
 
 /// A decoded file.
-pub struct Picture {
+pub struct DecodedImage {
     /// Red, green and blue; grey in all three for a grey file. Alpha is dropped.
     pub pixels: Pixels,
     /// The orientation that its EXIF block states.
@@ -26,10 +26,10 @@ pub fn is_known(file: &[u8]) -> bool {
 ///
 /// # Errors
 /// If its format is unknown, or it is malformed, too large, or of a kind that is not supported.
-pub fn decode(file: &[u8]) -> Result<Picture, Error> {
+pub fn decode(file: &[u8]) -> Result<DecodedImage, Error> {
     if jpeg::is_jpeg(file) {
         let jpeg::Jpeg { pixels, orientation } = jpeg::decode(file)?;
-        return Ok(Picture { pixels, orientation });
+        return Ok(DecodedImage { pixels, orientation });
     }
     if is_png(file) {
         return decode_png(file);
@@ -52,7 +52,7 @@ fn is_webp(file: &[u8]) -> bool {
 ///
 /// # Errors
 /// If it is malformed, too large, animated, or has 16 bits.
-pub fn decode_png(file: &[u8]) -> Result<Picture, Error> {
+pub fn decode_png(file: &[u8]) -> Result<DecodedImage, Error> {
     let fault = |why: &dyn std::fmt::Display| Error::invalid(format!("PNG: {why}"));
     let limits = png::Limits { bytes: IMAGE_PIXELS_MAX.saturating_mul(8) };
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(file), limits);
@@ -76,14 +76,14 @@ pub fn decode_png(file: &[u8]) -> Result<Picture, Error> {
     let _ = reader.finish();
     let orientation = reader.info().exif_metadata.as_deref().map(tiff_orientation).unwrap_or_default();
     let pixels = Pixels { width, height, bytes: rgb(bytes, output.color_type.samples()) };
-    Ok(Picture { pixels, orientation })
+    Ok(DecodedImage { pixels, orientation })
 }
 
 /// Decodes a WebP file, lossy or lossless.
 ///
 /// # Errors
 /// If it is malformed, too large or animated.
-pub fn decode_webp(file: &[u8]) -> Result<Picture, Error> {
+pub fn decode_webp(file: &[u8]) -> Result<DecodedImage, Error> {
     let fault = |why: &dyn std::fmt::Display| Error::invalid(format!("WebP: {why}"));
     let size = file.get(4..).and_then(<[u8]>::first_chunk).map_or(0, |size| u32::from_le_bytes(*size));
     if file.len().saturating_sub(8) < size as usize {
@@ -104,7 +104,7 @@ pub fn decode_webp(file: &[u8]) -> Result<Picture, Error> {
     let exif = decoder.exif_metadata().ok().flatten();
     let exif = exif.as_deref().map(|exif| exif.strip_prefix(b"Exif\0\0").unwrap_or(exif));
     let orientation = exif.map(tiff_orientation).unwrap_or_default();
-    Ok(Picture { pixels: Pixels { width, height, bytes: rgb(bytes, samples) }, orientation })
+    Ok(DecodedImage { pixels: Pixels { width, height, bytes: rgb(bytes, samples) }, orientation })
 }
 
 /// Pixels of grey, grey and alpha, RGB, or RGB and alpha as RGB.

@@ -3,7 +3,7 @@
 
 use std::io::Cursor;
 
-use crate::image::file::{Picture, decode_png, decode_webp};
+use crate::image::file::{DecodedImage, decode_png, decode_webp};
 use crate::image::jpeg;
 use crate::image::pixels::{CHANNELS, Pixels};
 
@@ -21,7 +21,7 @@ pub fn exercise_png(bytes: &[u8]) -> bool {
     if u64::from(side(16)) * u64::from(side(20)) > PIXELS_MAX {
         return false;
     }
-    decode_png(bytes).is_ok_and(|Picture { pixels, .. }| is_whole(&pixels))
+    decode_png(bytes).is_ok_and(|DecodedImage { pixels, .. }| is_whole(&pixels))
 }
 
 /// Decodes any bytes as a WebP file; returns true if they are one.
@@ -31,7 +31,7 @@ pub fn exercise_webp(bytes: &[u8]) -> bool {
     if u64::from(width) * u64::from(height) > PIXELS_MAX {
         return false;
     }
-    decode_webp(bytes).is_ok_and(|Picture { pixels, .. }| is_whole(&pixels))
+    decode_webp(bytes).is_ok_and(|DecodedImage { pixels, .. }| is_whole(&pixels))
 }
 
 fn is_whole(pixels: &Pixels) -> bool {
@@ -44,46 +44,4 @@ const PIXELS_MAX: u64 = 1 << 20;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking")]
-mod tests {
-    use super::*;
-
-    fn replay(folder: &str, exercise: fn(&[u8]) -> bool) {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
-        let seeds: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-        assert!(seeds.len() >= 3, "the corpus is there");
-        for seed in seeds {
-            let whole = std::fs::read(&seed).unwrap();
-            assert!(exercise(&whole), "{}", seed.display());
-            for at in 0..whole.len() {
-                assert!(
-                    !exercise(&whole[..at]) || at + 16 > whole.len(),
-                    "{} without its end, from {at}",
-                    seed.display()
-                );
-                for byte in [0, 1, 0x7F, 0xFF, whole[at] ^ 4] {
-                    let mut mutant = whole.clone();
-                    mutant[at] = byte;
-                    exercise(&mutant);
-                }
-                let mut mutant = whole.clone();
-                mutant.remove(at);
-                exercise(&mutant);
-            }
-        }
-    }
-
-    #[test]
-    fn jpeg_seeds_and_files_near_them_pass() {
-        replay("fuzz/corpus/image_jpeg", exercise_jpeg);
-    }
-
-    #[test]
-    fn png_seeds_and_files_near_them_pass() {
-        replay("fuzz/corpus/image_png", exercise_png);
-    }
-
-    #[test]
-    fn webp_seeds_and_files_near_them_pass() {
-        replay("fuzz/corpus/image_webp", exercise_webp);
-    }
-}
+mod tests;

@@ -64,7 +64,7 @@ pub struct Crop {
 pub struct Size {
     /// Columns.
     pub width: usize,
-    /// Rows.
+    /// ImageRows.
     pub height: usize,
 }
 

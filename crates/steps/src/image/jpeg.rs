@@ -58,7 +58,7 @@ fn fault(why: &str) -> Error {
     Error::invalid(format!("JPEG: {why}"))
 }
 
-/// What marker segments say of colours.
+/// The colours that marker segments state.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Colour {
     /// A JFIF segment: the components are luminance and chrominance.

@@ -49,7 +49,7 @@ pub struct Singles {
 
 /// The order of dimensions and channels in the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct PixelLayout {
     /// Each channel is a plane; otherwise they follow each other in each pixel.
     pub is_planar: bool,
     /// Blue comes first.
@@ -107,7 +107,7 @@ impl Normal {
 
 /// Writes the numbers of an image, which `result` has the size of. The table is by the channels of the
 /// result.
-pub fn write<T: Copy>(pixels: &Pixels, table: &ValueTable<T>, layout: Layout, result: &mut [T]) {
+pub fn write<T: Copy>(pixels: &Pixels, table: &ValueTable<T>, layout: PixelLayout, result: &mut [T]) {
     let [first, second, third] = table;
     let (red, blue) = if layout.is_reversed { (third, first) } else { (first, third) };
     let pixels = pixels.bytes.as_chunks::<CHANNELS>().0;
@@ -135,7 +135,7 @@ pub fn write<T: Copy>(pixels: &Pixels, table: &ValueTable<T>, layout: Layout, re
 }
 
 /// Writes the numbers of an image in FP32, likewise.
-pub fn write_singles(pixels: &Pixels, singles: &Singles, layout: Layout, result: &mut [f32]) {
+pub fn write_singles(pixels: &Pixels, singles: &Singles, layout: PixelLayout, result: &mut [f32]) {
     let Some([first, second, third]) = singles.lines.filter(|_| layout.is_planar) else {
         return write(pixels, &singles.table, layout, result);
     };
@@ -196,7 +196,7 @@ mod tests {
         let pixels = Pixels { width: 2, height: 1, bytes: vec![1, 2, 3, 4, 5, 6] };
         let check = |is_planar, is_reversed, want: [u8; 6]| {
             let mut got = [0; 6];
-            write(&pixels, &identity(), Layout { is_planar, is_reversed }, &mut got);
+            write(&pixels, &identity(), PixelLayout { is_planar, is_reversed }, &mut got);
             assert_eq!(got, want);
         };
         check(true, false, [1, 4, 2, 5, 3, 6]);

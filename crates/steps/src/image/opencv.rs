@@ -86,7 +86,7 @@ impl SideScale {
         (0..self.to).map(|result| Taps::linear(position(result))).collect()
     }
 
-    /// Columns beyond a border are its pixel, with the weights 1 and 0. Rows keep theirs.
+    /// Columns beyond a border are its pixel, with the weights 1 and 0. ImageRows keep theirs.
     fn clamped(&self, mut taps: Vec<Taps>) -> Vec<Taps> {
         for tap in &mut taps {
             if !(0..self.from as i64 - 1).contains(&tap.first) {
@@ -125,7 +125,7 @@ fn nearest(source: &Pixels, columns: &SideScale, rows: &SideScale) -> Pixels {
     Pixels { width: columns.to, height: rows.to, bytes }
 }
 
-/// Rows of the source, resized along the columns, by the number of the row: those of a result follow each
+/// ImageRows of the source, resized along the columns, by the number of the row: those of a result follow each
 /// other.
 struct Across<'a> {
     source: &'a Pixels,

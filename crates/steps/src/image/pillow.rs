@@ -306,5 +306,5 @@ const PRECISION: u32 = 32 - 8 - 2;
 const HALF: i32 = 1 << (PRECISION - 1);
 /// Bytes of a row that the vertical pass sums at a time: they stay in registers.
 const BLOCK: usize = 64;
-/// Rows that the horizontal pass sums at a time.
+/// ImageRows that the horizontal pass sums at a time.
 const GROUP: usize = 16;

@@ -8,7 +8,7 @@ pub const CHANNELS: usize = 3;
 pub struct Pixels {
     /// Pixels in a row.
     pub width: usize,
-    /// Rows.
+    /// ImageRows.
     pub height: usize,
     /// `height` × `width` × [`CHANNELS`] bytes.
     pub bytes: Vec<u8>,
@@ -48,7 +48,7 @@ pub struct Window {
     pub top: usize,
     /// Columns.
     pub width: usize,
-    /// Rows.
+    /// ImageRows.
     pub height: usize,
 }
 

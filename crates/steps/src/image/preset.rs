@@ -36,16 +36,16 @@ enum Processor {
 pub fn read(text: &str) -> Result<Preset, String> {
     let document = placed::read(text).map_err(|error| error.text)?;
     let PlacedValue::Table(members) = &document.value else { return Err("it must be an object".to_owned()) };
-    let config = Config { members };
+    let config = PreprocessorConfig { members };
     let processor = config.processor()?;
     Ok(Preset { geometry: config.geometry(processor)?, normal: config.normal(processor)? })
 }
 
-struct Config<'a> {
+struct PreprocessorConfig<'a> {
     members: &'a [PlacedMember],
 }
 
-impl Config<'_> {
+impl PreprocessorConfig<'_> {
     fn processor(&self) -> Result<Processor, String> {
         let named = ["image_processor_type", "feature_extractor_type"].into_iter().find_map(|name| self.value(name));
         let Some(PlacedValue::String(name)) = named else {

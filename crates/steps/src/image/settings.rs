@@ -3,19 +3,19 @@
 use base::error::Error;
 use base::tensor::Datatype;
 
-use crate::fields::{Field, FieldDefault, FieldKind, Fields};
+use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
 use crate::image::FileEncoding;
 use crate::image::geometry::{Crop, Geometry, Letterbox, Resize, ResizeFilter, Size};
-use crate::image::normal::{Layout, Normal, PixelArithmetic};
+use crate::image::normal::{Normal, PixelArithmetic, PixelLayout};
 use crate::image::opencv::OpencvFilter;
 use crate::image::pillow::PillowFilter;
 use crate::image::pixels::{CHANNELS, Pixels};
 use crate::image::preset::{self, Preset};
-use crate::kind::Port;
+use crate::kind::StepPort;
 use crate::limits::IMAGE_SIDE_MAX;
 
 /// The input.
-pub const INPUTS: &[Port] = &[Port {
+pub const INPUTS: &[StepPort] = &[StepPort {
     name: "image",
     about: "BYTES [rows] or [rows, 1]: a file in each element. UINT8 [bytes]: one file; [rows, bytes]: a file in \
             each row, with any bytes behind it; [height, width, 3] or [rows, height, width, 3]: decoded \
@@ -24,23 +24,23 @@ pub const INPUTS: &[Port] = &[Port {
 }];
 
 /// The outputs.
-pub const OUTPUTS: &[Port] = &[
-    Port {
+pub const OUTPUTS: &[StepPort] = &[
+    StepPort {
         name: "pixels",
         about: "[rows, 3, height, width], or [rows, height, width, 3] with the layout NHWC.",
         is_optional: false,
     },
-    Port {
+    StepPort {
         name: "original_size",
         about: "INT64 [rows, 2]: height and width before the resize, upright.",
         is_optional: true,
     },
-    Port {
+    StepPort {
         name: "ratio",
         about: "FP32 [rows]: pixels of the output for one of the file, with a letterbox.",
         is_optional: true,
     },
-    Port {
+    StepPort {
         name: "pad",
         about: "FP32 [rows, 2]: columns to the left of the image and rows above it, with a letterbox.",
         is_optional: true,
@@ -148,16 +148,16 @@ pub struct ImageSettings {
     /// `None` for UINT8.
     pub normal: Option<Normal>,
     pub datatype: Datatype,
-    pub layout: Layout,
+    pub layout: PixelLayout,
     is_input_reversed: bool,
 }
 
 impl ImageSettings {
-    pub fn read(fields: &Fields<'_>) -> Result<Self, Error> {
+    pub fn read(fields: &StepFields<'_>) -> Result<Self, Error> {
         let is_opencv = fields.text("library") == "opencv";
         let datatype = Datatype::from_name(&fields.text("datatype")).unwrap_or(Datatype::Fp32);
         let is_reversed = fields.text("order") == "BGR";
-        let layout = Layout { is_planar: fields.text("layout") == "NCHW", is_reversed };
+        let layout = PixelLayout { is_planar: fields.text("layout") == "NCHW", is_reversed };
         let Preset { geometry, normal } = match fields.file("preprocessor")? {
             Some(file) => preset_of(fields, &file)?,
             None => Preset { geometry: geometry(fields, is_opencv)?, normal: normal(fields)? },
@@ -209,7 +209,7 @@ impl ImageSettings {
     }
 }
 
-fn preset_of(fields: &Fields<'_>, file: &[u8]) -> Result<Preset, Error> {
+fn preset_of(fields: &StepFields<'_>, file: &[u8]) -> Result<Preset, Error> {
     if let Some(name) = NUMBERS.iter().chain(SIZES).find(|name| fields.is_given(name)) {
         return Err(fields.error(name, "cannot be given with \"preprocessor\", which decides it"));
     }
@@ -217,7 +217,7 @@ fn preset_of(fields: &Fields<'_>, file: &[u8]) -> Result<Preset, Error> {
     preset::read(text).map_err(|why| fields.error("preprocessor", &why))
 }
 
-fn geometry(fields: &Fields<'_>, is_opencv: bool) -> Result<Geometry, Error> {
+fn geometry(fields: &StepFields<'_>, is_opencv: bool) -> Result<Geometry, Error> {
     let size = size(fields, "size")?;
     let needed = || size.ok_or_else(|| fields.error("size", "must be given, unless \"resize\" is \"none\""));
     let resize = match &fields.text("resize")[..] {
@@ -248,7 +248,7 @@ fn geometry(fields: &Fields<'_>, is_opencv: bool) -> Result<Geometry, Error> {
     Ok(Geometry { resize, crop, filter: filter(fields, is_opencv)? })
 }
 
-fn filter(fields: &Fields<'_>, is_opencv: bool) -> Result<ResizeFilter, Error> {
+fn filter(fields: &StepFields<'_>, is_opencv: bool) -> Result<ResizeFilter, Error> {
     let name = fields.text("filter");
     let unknown = |known: &str| fields.error("filter", &format!("must be one of {known} for this library"));
     Ok(if is_opencv {
@@ -271,7 +271,7 @@ fn filter(fields: &Fields<'_>, is_opencv: bool) -> Result<ResizeFilter, Error> {
     })
 }
 
-fn normal(fields: &Fields<'_>) -> Result<Normal, Error> {
+fn normal(fields: &StepFields<'_>) -> Result<Normal, Error> {
     let channels = |name: &str| {
         let numbers = <[f64; CHANNELS]>::try_from(fields.numbers(name));
         numbers.map_err(|_| fields.error(name, &format!("must have {CHANNELS} numbers")))
@@ -292,7 +292,7 @@ fn normal(fields: &Fields<'_>) -> Result<Normal, Error> {
 }
 
 /// Height and width, or one number for both; `None` if it is not given.
-fn size(fields: &Fields<'_>, name: &str) -> Result<Option<Size>, Error> {
+fn size(fields: &StepFields<'_>, name: &str) -> Result<Option<Size>, Error> {
     let sides: Vec<_> = fields.integers(name).into_iter().filter_map(|side| usize::try_from(side).ok()).collect();
     match sides[..] {
         _ if !fields.is_given(name) => Ok(None),

@@ -20,7 +20,7 @@ pub enum Strategy {
 
 /// The rules of a step.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules {
+pub struct SpanRules {
     /// The way in which labels of tokens become entities.
     pub strategy: Strategy,
     /// The label of a group is the part after the last hyphen, not after the first.
@@ -28,7 +28,7 @@ pub struct Rules {
 }
 
 /// A token that is not left out.
-pub struct Token<'a> {
+pub struct SpanToken<'a> {
     /// Its place among all tokens.
     pub index: usize,
     /// The score of each label.
@@ -57,9 +57,9 @@ pub struct Entity {
 }
 
 /// Returns the entities of a text.
-pub fn aggregated(tokens: &[Token<'_>], rules: Rules, labels: &[String]) -> Vec<Entity> {
+pub fn aggregated(tokens: &[SpanToken<'_>], rules: SpanRules, labels: &[String]) -> Vec<Entity> {
     let strategy = rules.strategy;
-    let entity = |scores: &[f32], first: &Token<'_>, last: &Token<'_>| {
+    let entity = |scores: &[f32], first: &SpanToken<'_>, last: &SpanToken<'_>| {
         let best = argmax(scores);
         let score = scores.get(best).copied().unwrap_or(f32::NAN);
         let label = labels.get(best).cloned().unwrap_or_default();
@@ -82,7 +82,7 @@ pub fn aggregated(tokens: &[Token<'_>], rules: Rules, labels: &[String]) -> Vec<
 }
 
 /// The scores of the token with the highest one, the first of equals.
-fn highest<'a>(word: &[Token<'a>]) -> &'a [f32] {
+fn highest<'a>(word: &[SpanToken<'a>]) -> &'a [f32] {
     let mut best: Option<(&'a [f32], f32)> = None;
     for token in word {
         let score = maximum(token.scores);
@@ -95,7 +95,7 @@ fn highest<'a>(word: &[Token<'a>]) -> &'a [f32] {
 
 /// The mean of the scores of each label, added in FP32 token by token.
 #[expect(clippy::cast_precision_loss, reason = "words have few tokens")]
-fn mean_scores(word: &[Token<'_>]) -> Vec<f32> {
+fn mean_scores(word: &[SpanToken<'_>]) -> Vec<f32> {
     let mut sums = vec![0.0; word.first().map_or(0, |token| token.scores.len())];
     for token in word {
         for (sum, score) in sums.iter_mut().zip(token.scores) {
@@ -109,7 +109,7 @@ fn mean_scores(word: &[Token<'_>]) -> Vec<f32> {
 }
 
 /// Joins entities of one label that follow each other, unless the later one begins with B-.
-fn grouped(entities: &[Entity], rules: Rules) -> Vec<Entity> {
+fn grouped(entities: &[Entity], rules: SpanRules) -> Vec<Entity> {
     let follows = |left: &Entity, right: &Entity| {
         let (begins, tag) = tag_of(&right.label);
         tag == tag_of(&left.label).1 && !begins

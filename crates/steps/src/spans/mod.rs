@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use base::error::Error;
 use base::tensor::{Datatype, Tensor, element_count};
 
-use crate::fields::{Field, FieldDefault, FieldKind, Fields};
-use crate::kind::{Port, Step, StepKind};
+use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
+use crate::kind::{Step, StepKind, StepPort};
 use crate::labels;
 use crate::limits::TEXTS_SIZE_MAX;
 use crate::python_json::{float, string};
@@ -16,7 +16,7 @@ use crate::tensors::{floats, integers, of_numbers, rows_and, strings, trailing};
 use crate::texts::TextWriter;
 use crate::vector::softmax;
 
-use self::aggregate::{Entity, Rules, Strategy, Token, aggregated};
+use self::aggregate::{Entity, SpanRules, SpanToken, Strategy, aggregated};
 
 /// The kind.
 pub const KIND: StepKind = StepKind {
@@ -26,21 +26,25 @@ pub const KIND: StepKind = StepKind {
             entities: the shorter rows are filled up with empty strings, score 0 and offsets -1, and `counts` has the \
             count of each.",
     inputs: &[
-        Port { name: "logits", about: "Numbers [.., tokens, labels].", is_optional: false },
-        Port {
+        StepPort { name: "logits", about: "Numbers [.., tokens, labels].", is_optional: false },
+        StepPort {
             name: "offsets",
             about: "Integers [.., tokens, 2]: where each token begins and ends in the text, in characters.",
             is_optional: false,
         },
-        Port { name: "text", about: "BYTES [..]: the texts.", is_optional: false },
-        Port {
+        StepPort { name: "text", about: "BYTES [..]: the texts.", is_optional: false },
+        StepPort {
             name: "special_mask",
             about: "Numbers [.., tokens]: 1 for tokens that are left out, such as [CLS]. Without it, tokens of no \
                     length are left out.",
             is_optional: true,
         },
-        Port { name: "mask", about: "Numbers [.., tokens]: 0 for padding, which is left out too.", is_optional: true },
-        Port {
+        StepPort {
+            name: "mask",
+            about: "Numbers [.., tokens]: 0 for padding, which is left out too.",
+            is_optional: true,
+        },
+        StepPort {
             name: "tokens",
             about: "BYTES [.., tokens]: the tokens as the vocabulary has them, for `subwords` `length`.",
             is_optional: true,
@@ -60,8 +64,8 @@ pub const KIND: StepKind = StepKind {
     build: |fields| Ok(Box::new(Spans::build(fields)?)),
 };
 
-const fn output(name: &'static str, about: &'static str) -> Port {
-    Port { name, about, is_optional: false }
+const fn output(name: &'static str, about: &'static str) -> StepPort {
+    StepPort { name, about, is_optional: false }
 }
 
 const FIELDS: &[Field] = &[
@@ -111,14 +115,14 @@ const FIELDS: &[Field] = &[
         name: "ascii",
         kind: FieldKind::Bool,
         default: FieldDefault::Json("true"),
-        about: "Writes other characters in `json` as `\\uXXXX`, as `json.dumps` does unless `ensure_ascii` is false.",
+        about: "Writes other characters in `json` as `\\u` and four digits, as `json.dumps` does unless `ensure_ascii` is false.",
     },
     labels::LABELS,
     labels::LABELS_FILE,
 ];
 
 struct Spans {
-    rules: Rules,
+    rules: SpanRules,
     subwords: Subwords,
     unknown_token: String,
     is_softmax: bool,
@@ -136,7 +140,7 @@ enum Subwords {
 }
 
 impl Spans {
-    fn build(fields: &Fields<'_>) -> Result<Self, Error> {
+    fn build(fields: &StepFields<'_>) -> Result<Self, Error> {
         let labels = labels::read(fields)?;
         if labels.is_empty() {
             return Err(fields.error("labels", "the step needs \"labels\" or \"labels_file\""));
@@ -157,7 +161,7 @@ impl Spans {
             _ => Strategy::Simple,
         };
         Ok(Self {
-            rules: Rules { strategy, takes_last_part: fields.text("group_label") == "last_hyphen" },
+            rules: SpanRules { strategy, takes_last_part: fields.text("group_label") == "last_hyphen" },
             subwords,
             unknown_token: fields.text("unknown_token"),
             is_softmax: fields.text("activation") == "softmax",
@@ -173,7 +177,7 @@ const TOKENS: usize = 5;
 
 /// The sizes of a request.
 #[derive(Clone, Copy)]
-struct Sizes {
+struct SpanSizes {
     rows: usize,
     tokens: usize,
     labels: usize,
@@ -189,7 +193,7 @@ impl Step for Spans {
                 "'logits' must have a token and {known} labels, as \"labels\" has, but its shape is {shape:?}"
             )));
         }
-        let sizes = Sizes { rows, tokens: count, labels };
+        let sizes = SpanSizes { rows, tokens: count, labels };
         let offset_values = integers("offsets", offsets)?;
         check_count(
             "offsets",
@@ -209,7 +213,7 @@ impl Step for Spans {
         let each_scores = scores.chunks_exact(count.saturating_mul(labels));
         let each_offsets = offset_values.chunks_exact(count.saturating_mul(2));
         for (row, ((scores, offsets), text)) in each_scores.zip(each_offsets).zip(&texts).enumerate() {
-            let text = Characters::of(row, text)?;
+            let text = SpanCharacters::of(row, text)?;
             let start = row.saturating_mul(count);
             let is_left_out = |token: usize, offset: &[i64; 2]| {
                 let at = start.saturating_add(token);
@@ -232,7 +236,7 @@ impl Step for Spans {
 }
 
 impl Spans {
-    fn scores<'a>(&self, logits: &'a Tensor, sizes: Sizes) -> Result<Cow<'a, [f32]>, Error> {
+    fn scores<'a>(&self, logits: &'a Tensor, sizes: SpanSizes) -> Result<Cow<'a, [f32]>, Error> {
         let values = floats("logits", logits)?;
         if !self.is_softmax {
             return Ok(values);
@@ -249,9 +253,9 @@ impl Spans {
         index: usize,
         scores: &'a [f32],
         [start, end]: [i64; 2],
-        text: &Characters<'_>,
+        text: &SpanCharacters<'_>,
         token: Option<&[u8]>,
-    ) -> Result<Token<'a>, Error> {
+    ) -> Result<SpanToken<'a>, Error> {
         let range = text.range(start, end).ok_or_else(|| {
             let count = text.count();
             Error::invalid(format!(
@@ -268,10 +272,14 @@ impl Spans {
             Subwords::Space => !has_space_before() && text.at(range.start) != Some(' '),
             Subwords::SpaceBefore => !has_space_before(),
         };
-        Ok(Token { index, scores, start: range.start, end: range.end, continues })
+        Ok(SpanToken { index, scores, start: range.start, end: range.end, continues })
     }
 
-    fn outputs(&self, text: &Tensor, found: &[(Characters<'_>, Vec<Entity>)]) -> Result<Vec<Option<Tensor>>, Error> {
+    fn outputs(
+        &self,
+        text: &Tensor,
+        found: &[(SpanCharacters<'_>, Vec<Entity>)],
+    ) -> Result<Vec<Option<Tensor>>, Error> {
         let width = found.iter().map(|(_, entities)| entities.len()).max().unwrap_or(0);
         let (mut json, mut labels, mut words) = (TextWriter::default(), TextWriter::default(), TextWriter::default());
         let cells = || {
@@ -304,7 +312,7 @@ impl Spans {
         ])
     }
 
-    fn json(&self, text: &Characters<'_>, entities: &[Entity]) -> Result<String, Error> {
+    fn json(&self, text: &SpanCharacters<'_>, entities: &[Entity]) -> Result<String, Error> {
         let mut out = String::from("[");
         for (place, entity) in entities.iter().enumerate() {
             // Offsets come from clients: each entity can be the whole text.
@@ -329,13 +337,13 @@ impl Spans {
 }
 
 /// A text by its characters, which offsets count.
-struct Characters<'a> {
+struct SpanCharacters<'a> {
     text: &'a str,
     /// The first byte of each character, and the size of the text.
     starts: Vec<usize>,
 }
 
-impl<'a> Characters<'a> {
+impl<'a> SpanCharacters<'a> {
     fn of(row: usize, text: &'a [u8]) -> Result<Self, Error> {
         let text = std::str::from_utf8(text).map_err(|error| {
             Error::invalid(format!("'text' must be UTF-8, but byte {} of element {row} is not", error.valid_up_to()))
@@ -365,23 +373,23 @@ impl<'a> Characters<'a> {
 }
 
 /// A number for each token.
-fn numbers_of_tokens<'a>(port: &str, tensor: &'a Tensor, sizes: Sizes) -> Result<Cow<'a, [f32]>, Error> {
+fn numbers_of_tokens<'a>(port: &str, tensor: &'a Tensor, sizes: SpanSizes) -> Result<Cow<'a, [f32]>, Error> {
     let values = floats(port, tensor)?;
     check_count(port, tensor, values.len(), sizes.rows.checked_mul(sizes.tokens), sizes)?;
     Ok(values)
 }
 
-fn tokens_of(tensor: &Tensor, sizes: Sizes) -> Result<Vec<&[u8]>, Error> {
+fn tokens_of(tensor: &Tensor, sizes: SpanSizes) -> Result<Vec<&[u8]>, Error> {
     let tokens = strings("tokens", tensor)?;
     check_count("tokens", tensor, tokens.len(), sizes.rows.checked_mul(sizes.tokens), sizes)?;
     Ok(tokens)
 }
 
-fn check_count(port: &str, tensor: &Tensor, have: usize, want: Option<usize>, sizes: Sizes) -> Result<(), Error> {
+fn check_count(port: &str, tensor: &Tensor, have: usize, want: Option<usize>, sizes: SpanSizes) -> Result<(), Error> {
     if Some(have) == want && element_count(&tensor.shape) == Ok(have) {
         return Ok(());
     }
-    let (shape, Sizes { rows, tokens, .. }) = (&tensor.shape[..], sizes);
+    let (shape, SpanSizes { rows, tokens, .. }) = (&tensor.shape[..], sizes);
     let text =
         format!("'{port}' must fit the {rows} texts of {tokens} tokens that 'logits' has, but its shape is {shape:?}");
     Err(Error::invalid(text))

@@ -7,11 +7,11 @@ use base::error::Error;
 use base::tensor::{Shape, Tensor};
 use wire::placed::PlacedValue;
 
-use crate::fields::{Field, FieldDefault, FieldKind, Fields};
-use crate::kind::{Port, Step, StepKind};
+use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
+use crate::kind::{Step, StepKind, StepPort};
 use crate::texts::TextWriter;
 
-use self::node::Node;
+use self::node::TemplateNode;
 use self::view::{View, check_room};
 
 /// The kind.
@@ -23,12 +23,12 @@ pub const KIND: StepKind = StepKind {
             with an element for each one along the first dimension of a tensor, in which the tensors are replaced by \
             their parts at that place, unless they have `\"whole\": true`; `\"count\": \"NAME\"` names a tensor with \
             the length of the list.",
-    inputs: &[Port {
+    inputs: &[StepPort {
         name: "tensors[]",
         about: "A list of tensors, by whose names the template refers to them.",
         is_optional: false,
     }],
-    outputs: &[Port { name: "json", about: "BYTES [1], or [rows] with `per_row`.", is_optional: false }],
+    outputs: &[StepPort { name: "json", about: "BYTES [1], or [rows] with `per_row`.", is_optional: false }],
     fields: &[
         Field {
             name: "template",
@@ -47,7 +47,7 @@ pub const KIND: StepKind = StepKind {
             name: "ascii",
             kind: FieldKind::Bool,
             default: FieldDefault::Json("true"),
-            about: "Writes other characters as `\\uXXXX`, as `json.dumps` does unless `ensure_ascii` is false.",
+            about: "Writes other characters as `\\u` and four digits, as `json.dumps` does unless `ensure_ascii` is false.",
         },
     ],
     is_short: true,
@@ -68,18 +68,18 @@ pub fn literal(value: &PlacedValue) -> String {
 }
 
 struct Template {
-    node: Node,
+    node: TemplateNode,
     is_per_row: bool,
     is_ascii: bool,
     names: Vec<String>,
 }
 
 impl Template {
-    fn build(fields: &Fields<'_>) -> Result<Self, Error> {
+    fn build(fields: &StepFields<'_>) -> Result<Self, Error> {
         let names: Vec<_> = (0..).map_while(|input| fields.input_name(input).map(str::to_owned)).collect();
         let is_ascii = fields.flag("ascii");
         let template = fields.json("template").unwrap_or(PlacedValue::Null);
-        let node = Node::read(&template, &names, is_ascii).map_err(|why| fields.error("template", &why))?;
+        let node = TemplateNode::read(&template, &names, is_ascii).map_err(|why| fields.error("template", &why))?;
         Ok(Self { node, is_per_row: fields.flag("per_row"), is_ascii, names })
     }
 }
@@ -136,18 +136,18 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    fn written(&self, node: &Node, path: &[usize]) -> Result<String, Error> {
+    fn written(&self, node: &TemplateNode, path: &[usize]) -> Result<String, Error> {
         let mut out = String::new();
         self.write(node, path, &mut out)?;
         Ok(out)
     }
 
-    fn write(&self, node: &Node, path: &[usize], out: &mut String) -> Result<(), Error> {
+    fn write(&self, node: &TemplateNode, path: &[usize], out: &mut String) -> Result<(), Error> {
         // Parts can be written again and again: a client decides how often.
         check_room(out, 1)?;
         match node {
-            Node::Literal(text) => out.push_str(text),
-            Node::List(nodes) => {
+            TemplateNode::Literal(text) => out.push_str(text),
+            TemplateNode::List(nodes) => {
                 out.push('[');
                 for (place, node) in nodes.iter().enumerate() {
                     out.push_str(if place == 0 { "" } else { ", " });
@@ -155,7 +155,7 @@ impl Writing<'_> {
                 }
                 out.push(']');
             }
-            Node::Object(members) => {
+            TemplateNode::Object(members) => {
                 out.push('{');
                 for (place, (name, node)) in members.iter().enumerate() {
                     out.push_str(if place == 0 { "" } else { ", " });
@@ -165,12 +165,12 @@ impl Writing<'_> {
                 }
                 out.push('}');
             }
-            Node::Tensor { tensor, index, is_whole, digits } => {
+            TemplateNode::Tensor { tensor, index, is_whole, digits } => {
                 let Some(view) = self.views.get(*tensor) else { return Ok(()) };
                 let path = if *is_whole { &[] } else { path };
                 view.part(path.iter().chain(index).copied())?.write(*digits, self.is_ascii, out)?;
             }
-            Node::Each { node, over, count } => {
+            TemplateNode::Each { node, over, count } => {
                 let length = self.length(*over, *count, path)?;
                 check_room(out, length)?;
                 let mut path = path.to_vec();

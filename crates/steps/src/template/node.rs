@@ -6,11 +6,11 @@ use crate::fields::quoted;
 use crate::python_json::{float, string};
 
 /// A part of a template.
-pub enum Node {
+pub enum TemplateNode {
     /// A list with an element for each place of a tensor.
     Each {
         /// The element.
-        node: Box<Node>,
+        node: Box<TemplateNode>,
         /// The tensor, by its place among the inputs.
         over: usize,
         /// The tensor with the length of the list.
@@ -19,9 +19,9 @@ pub enum Node {
     /// A text that is written as it is.
     Literal(String),
     /// A list.
-    List(Vec<Node>),
+    List(Vec<TemplateNode>),
     /// An object; the names are written as they are.
-    Object(Vec<(String, Node)>),
+    Object(Vec<(String, TemplateNode)>),
     /// The contents of a tensor.
     Tensor {
         /// Its place among the inputs.
@@ -35,7 +35,7 @@ pub enum Node {
     },
 }
 
-impl Node {
+impl TemplateNode {
     /// Reads a template that refers to tensors of these names.
     ///
     /// # Errors

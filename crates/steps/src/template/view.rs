@@ -27,7 +27,7 @@ enum Values<'a> {
 }
 
 /// A part of a tensor: the dimensions that are left, and where its elements begin.
-pub struct Part<'v, 'a> {
+pub struct ViewPart<'v, 'a> {
     view: &'v View<'a>,
     shape: &'v [usize],
     start: usize,
@@ -90,7 +90,7 @@ impl<'a> View<'a> {
     ///
     /// # Errors
     /// If there is no such place: the text has the name.
-    pub fn part(&self, path: impl Iterator<Item = usize> + Clone) -> Result<Part<'_, 'a>, Error> {
+    pub fn part(&self, path: impl Iterator<Item = usize> + Clone) -> Result<ViewPart<'_, 'a>, Error> {
         let (mut shape, mut start) = (&self.shape[..], 0_usize);
         for index in path.clone() {
             let Some((size, rest)) = shape.split_first().filter(|(size, _)| index < **size) else {
@@ -102,11 +102,11 @@ impl<'a> View<'a> {
         }
         // The place is in units of what is left.
         let unit = shape.iter().fold(1_usize, |unit, size| unit.saturating_mul(*size));
-        Ok(Part { view: self, shape, start: start.saturating_mul(unit) })
+        Ok(ViewPart { view: self, shape, start: start.saturating_mul(unit) })
     }
 }
 
-impl Part<'_, '_> {
+impl ViewPart<'_, '_> {
     /// The size of its first dimension; `None` for a single element.
     pub fn length(&self) -> Option<usize> {
         self.shape.first().copied()
@@ -143,7 +143,7 @@ impl Part<'_, '_> {
         for place in 0..*size {
             out.push_str(if place == 0 { "" } else { ", " });
             let start = self.start.saturating_add(place.saturating_mul(unit));
-            Part { view: self.view, shape, start }.write(digits, is_ascii, out)?;
+            ViewPart { view: self.view, shape, start }.write(digits, is_ascii, out)?;
         }
         out.push(']');
         Ok(())

@@ -18,9 +18,9 @@ use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::{Model, Tokenizer, TruncationDirection, TruncationParams};
 
 use super::characters::{Character, Characters};
-use super::encoder::Rules;
-use super::rows::{Rows, Token};
-use super::template::{Part, Template};
+use super::rows::{RowToken, TokenRows};
+use super::rules::EncodingRules;
+use super::template::{TemplatePart, TokenTemplate};
 
 /// A tokenizer of BERT's parts.
 pub struct Bert {
@@ -36,8 +36,8 @@ pub struct Bert {
     added_tokens: Vec<String>,
     /// True for a byte that begins an added token.
     begins_added_token: Box<[bool; 256]>,
-    single: Template,
-    pair: Template,
+    single: TokenTemplate,
+    pair: TokenTemplate,
     truncation: Option<TruncationParams>,
 }
 
@@ -51,7 +51,7 @@ pub struct Unusual;
 /// The tokens of one text, and the work on its words.
 #[derive(Default)]
 struct Words {
-    tokens: Vec<Token>,
+    tokens: Vec<RowToken>,
     /// The word that is being read, normalized.
     word: String,
     /// For each byte of the word, the index of the character in the text that it is from.
@@ -62,7 +62,7 @@ struct Words {
 
 impl Bert {
     /// Returns `None` if the tokenizer has other parts. May panic if the crate does.
-    pub fn new(tokenizer: &Tokenizer, processor: Option<&PostProcessorWrapper>, rules: &Rules) -> Option<Self> {
+    pub fn new(tokenizer: &Tokenizer, processor: Option<&PostProcessorWrapper>, rules: &EncodingRules) -> Option<Self> {
         let (ModelWrapper::WordPiece(model), Some(NormalizerWrapper::BertNormalizer(normalizer))) =
             (tokenizer.get_model(), tokenizer.get_normalizer())
         else {
@@ -95,8 +95,8 @@ impl Bert {
             word_length_max: model.max_input_chars_per_word,
             added_tokens,
             begins_added_token,
-            single: Template::of(processor, rules.adds_special_tokens, false)?,
-            pair: Template::of(processor, rules.adds_special_tokens, true)?,
+            single: TokenTemplate::of(processor, rules.adds_special_tokens, false)?,
+            pair: TokenTemplate::of(processor, rules.adds_special_tokens, true)?,
             truncation: rules.truncation.clone(),
         })
     }
@@ -105,7 +105,7 @@ impl Bert {
     ///
     /// # Errors
     /// [`Unusual`] if the crate must do it; no token is added then.
-    pub fn encode(&self, text: &str, pair: Option<&str>, rows: &mut Rows) -> Result<(), Unusual> {
+    pub fn encode(&self, text: &str, pair: Option<&str>, rows: &mut TokenRows) -> Result<(), Unusual> {
         let template = if pair.is_some() { &self.pair } else { &self.single };
         // Where nothing is compared or counted from the end, tokens beyond the length need not be found.
         let limit = match &self.truncation {
@@ -124,12 +124,14 @@ impl Bert {
         }
         for part in template.parts() {
             match part {
-                Part::Special { id, type_id } => {
-                    rows.push(Token { id: *id, type_id: *type_id, is_special: true, offsets: [0, 0] });
+                TemplatePart::Special { id, type_id } => {
+                    rows.push(RowToken { id: *id, type_id: *type_id, is_special: true, offsets: [0, 0] });
                 }
-                Part::First { type_id } => rows.extend(first.iter().map(|token| Token { type_id: *type_id, ..*token })),
-                Part::Second { type_id } => {
-                    rows.extend(second.iter().map(|token| Token { type_id: *type_id, ..*token }));
+                TemplatePart::First { type_id } => {
+                    rows.extend(first.iter().map(|token| RowToken { type_id: *type_id, ..*token }))
+                }
+                TemplatePart::Second { type_id } => {
+                    rows.extend(second.iter().map(|token| RowToken { type_id: *type_id, ..*token }));
                 }
             }
         }
@@ -137,24 +139,24 @@ impl Bert {
     }
 
     /// The tokens of a text; at least the first `limit` of them.
-    fn tokens(&self, text: &str, limit: usize) -> Result<Vec<Token>, Unusual> {
+    fn tokens(&self, text: &str, limit: usize) -> Result<Vec<RowToken>, Unusual> {
         let mut words = Words::default();
         match self.read(text, limit, &mut words) {
-            ControlFlow::Break(Stop::Unusual) => Err(Unusual),
-            ControlFlow::Break(Stop::Full) | ControlFlow::Continue(()) => Ok(words.tokens),
+            ControlFlow::Break(BertStop::Unusual) => Err(Unusual),
+            ControlFlow::Break(BertStop::Full) | ControlFlow::Continue(()) => Ok(words.tokens),
         }
     }
 
-    fn read(&self, text: &str, limit: usize, words: &mut Words) -> ControlFlow<Stop> {
+    fn read(&self, text: &str, limit: usize, words: &mut Words) -> ControlFlow<BertStop> {
         for (index, (place, character)) in text.char_indices().enumerate() {
             let first = text.as_bytes().get(place).copied().unwrap_or(0);
             if self.begins_added_token.get(usize::from(first)).copied().unwrap_or(true) {
                 let rest = text.get(place..).unwrap_or_default();
                 if self.added_tokens.iter().any(|token| rest.starts_with(&**token)) {
-                    return ControlFlow::Break(Stop::Unusual);
+                    return ControlFlow::Break(BertStop::Unusual);
                 }
             }
-            let Ok(origin) = u32::try_from(index) else { return ControlFlow::Break(Stop::Unusual) };
+            let Ok(origin) = u32::try_from(index) else { return ControlFlow::Break(BertStop::Unusual) };
             match self.characters.get(character) {
                 Character::Letter(letter) => words.push(letter, origin),
                 Character::Space => self.end_word(words, limit)?,
@@ -165,14 +167,14 @@ impl Bert {
                     words.push(letter, origin);
                     self.end_word(words, limit)?;
                 }
-                Character::Unknown => return ControlFlow::Break(Stop::Unusual),
+                Character::Unknown => return ControlFlow::Break(BertStop::Unusual),
             }
         }
         self.end_word(words, limit)
     }
 
     /// Turns the word into tokens.
-    fn end_word(&self, words: &mut Words, limit: usize) -> ControlFlow<Stop> {
+    fn end_word(&self, words: &mut Words, limit: usize) -> ControlFlow<BertStop> {
         if words.word.is_empty() {
             return ControlFlow::Continue(());
         }
@@ -185,7 +187,7 @@ impl Bert {
         words.word.clear();
         words.origins.clear();
         words.length = 0;
-        if words.tokens.len() >= limit { ControlFlow::Break(Stop::Full) } else { ControlFlow::Continue(()) }
+        if words.tokens.len() >= limit { ControlFlow::Break(BertStop::Full) } else { ControlFlow::Continue(()) }
     }
 
     /// Adds the longest tokens of the word, one after the other. Returns false if a part of it is no token.
@@ -213,7 +215,7 @@ impl Bert {
 }
 
 /// The end of a text before its last character.
-enum Stop {
+enum BertStop {
     /// There are as many tokens as truncation keeps.
     Full,
     /// The crate must do it.
@@ -228,10 +230,10 @@ impl Words {
     }
 
     /// The token of these bytes of the word.
-    fn token(&self, id: u32, start: usize, end: usize) -> Token {
+    fn token(&self, id: u32, start: usize, end: usize) -> RowToken {
         let first = self.origins.get(start).copied().unwrap_or(0);
         let last = self.origins.get(end.saturating_sub(1)).copied().unwrap_or(0);
-        Token { id, offsets: [first, last.saturating_add(1)], ..Token::default() }
+        RowToken { id, offsets: [first, last.saturating_add(1)], ..RowToken::default() }
     }
 }
 
@@ -281,7 +283,7 @@ fn kept(
     }
 }
 
-fn shorten(tokens: &mut Vec<Token>, length: usize, direction: TruncationDirection) {
+fn shorten(tokens: &mut Vec<RowToken>, length: usize, direction: TruncationDirection) {
     match direction {
         TruncationDirection::Left => drop(tokens.drain(..tokens.len().saturating_sub(length))),
         TruncationDirection::Right => tokens.truncate(length),
@@ -299,7 +301,7 @@ mod tests {
     fn bert(file: &str, truncation: Option<TruncationParams>) -> Option<Bert> {
         let tokenizer = Tokenizer::from_bytes(file).unwrap();
         let processor = tokenizer.get_post_processor().cloned();
-        let rules = Rules { truncation, adds_special_tokens: true, has_offsets: true, is_pair: true };
+        let rules = EncodingRules { truncation, adds_special_tokens: true, has_offsets: true, is_pair: true };
         Bert::new(&tokenizer, processor.as_ref(), &rules)
     }
 
@@ -307,7 +309,7 @@ mod tests {
     fn usual_texts_are_read_and_unusual_ones_are_left_to_the_crate() {
         let bert = bert(&tokenizer_json(""), None).unwrap();
         let check = |text: &str, is_read: bool| {
-            let mut rows = Rows::new(1);
+            let mut rows = TokenRows::new(1);
             assert_eq!(bert.encode(text, None, &mut rows).is_ok(), is_read, "{text:?}");
             rows.end_row().unwrap();
             assert_eq!(rows.longest() > 0, is_read, "{text:?}");

@@ -36,7 +36,7 @@ pub struct Characters {
 
 /// The entries of [`PAGE_LENGTH`] characters.
 struct Page {
-    entries: Vec<Entry>,
+    entries: Vec<CharacterEntry>,
     /// The longer expansions.
     letters: Vec<Box<str>>,
 }
@@ -44,7 +44,7 @@ struct Page {
 const PAGE_LENGTH: u32 = 256;
 
 #[derive(Clone, Copy)]
-enum Entry {
+enum CharacterEntry {
     Dropped,
     Letter(char),
     Letters(u16),
@@ -86,16 +86,21 @@ impl Characters {
         let number = u32::from(character) / PAGE_LENGTH;
         let Some(page) = self.pages.get(number as usize) else { return Character::Unknown };
         let page = page.get_or_init(|| Page::new(number, &self.normalizer));
-        match page.entries.get((u32::from(character) % PAGE_LENGTH) as usize).copied().unwrap_or(Entry::Unknown) {
-            Entry::Letter(letter) => Character::Letter(letter),
-            Entry::Space => Character::Space,
-            Entry::Word(letter) => Character::Word(letter),
-            Entry::Dropped => Character::Dropped,
-            Entry::Letters(index) => match page.letters.get(usize::from(index)) {
+        match page
+            .entries
+            .get((u32::from(character) % PAGE_LENGTH) as usize)
+            .copied()
+            .unwrap_or(CharacterEntry::Unknown)
+        {
+            CharacterEntry::Letter(letter) => Character::Letter(letter),
+            CharacterEntry::Space => Character::Space,
+            CharacterEntry::Word(letter) => Character::Word(letter),
+            CharacterEntry::Dropped => Character::Dropped,
+            CharacterEntry::Letters(index) => match page.letters.get(usize::from(index)) {
                 Some(letters) => Character::Letters(letters),
                 None => Character::Unknown,
             },
-            Entry::Unknown => Character::Unknown,
+            CharacterEntry::Unknown => Character::Unknown,
         }
     }
 }
@@ -108,18 +113,18 @@ impl Page {
             let known = RANGES.iter().any(|range| range.contains(&code)) || EMOJI.contains(&code);
             let character = char::from_u32(code).filter(|_| known);
             let entry = character.and_then(|character| page.entry(character, normalizer));
-            page.entries.push(entry.unwrap_or(Entry::Unknown));
+            page.entries.push(entry.unwrap_or(CharacterEntry::Unknown));
         }
         page
     }
 
     /// `None` if the crate fails, or makes something else of it than the entries say.
-    fn entry(&mut self, character: char, normalizer: &BertNormalizer) -> Option<Entry> {
+    fn entry(&mut self, character: char, normalizer: &BertNormalizer) -> Option<CharacterEntry> {
         let mut normalized = NormalizedString::from(character.to_string());
         normalizer.normalize(&mut normalized).ok()?;
         let normalized = normalized.get();
         if normalized.is_empty() {
-            return Some(Entry::Dropped);
+            return Some(CharacterEntry::Dropped);
         }
         let mut letters = normalized.trim().chars();
         let (first, second) = (letters.next(), letters.next());
@@ -128,14 +133,14 @@ impl Page {
         BertPreTokenizer.pre_tokenize(&mut splits).ok()?;
         let splits = splits.get_splits(OffsetReferential::Normalized, OffsetType::None);
         match (splits.len(), first, second) {
-            (1, Some(letter), None) => Some(Entry::Letter(letter)),
+            (1, Some(letter), None) => Some(CharacterEntry::Letter(letter)),
             (1, Some(_), Some(_)) => {
                 let index = u16::try_from(self.letters.len()).ok()?;
                 self.letters.push(normalized.into());
-                Some(Entry::Letters(index))
+                Some(CharacterEntry::Letters(index))
             }
-            (2, None, _) => Some(Entry::Space),
-            (3, Some(letter), None) => Some(Entry::Word(letter)),
+            (2, None, _) => Some(CharacterEntry::Space),
+            (3, Some(letter), None) => Some(CharacterEntry::Word(letter)),
             _ => None,
         }
     }

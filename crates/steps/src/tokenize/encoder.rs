@@ -10,36 +10,24 @@ use tokenizers::{EncodeInput, Encoding, PostProcessor, Tokenizer, TruncationPara
 
 use super::bert::Bert;
 use super::file::guarded;
-use super::rows::{Rows, Token};
-
-/// Tokens of a row beside the tokenizer.
-#[derive(Clone, Debug)]
-pub struct Rules {
-    /// The shortening of rows.
-    pub truncation: Option<TruncationParams>,
-    /// True if the post-processor adds its tokens.
-    pub adds_special_tokens: bool,
-    /// False if the offsets of tokens may be zeros.
-    pub has_offsets: bool,
-    /// True if rows may be pairs.
-    pub is_pair: bool,
-}
+use super::rows::{RowToken, TokenRows};
+use super::rules::EncodingRules;
 
 /// A tokenizer with all that decides on the tokens of a row.
-pub struct Encoder {
+pub struct TextEncoder {
     /// Without a post-processor.
     tokenizer: Tokenizer,
     processor: Option<PostProcessorWrapper>,
     bert: Option<Bert>,
-    rules: Rules,
+    rules: EncodingRules,
 }
 
-impl Encoder {
+impl TextEncoder {
     /// The tokenizer must have no padding and no truncation.
     ///
     /// # Errors
     /// If the crate panics.
-    pub fn new(mut tokenizer: Tokenizer, rules: Rules) -> Result<Self, String> {
+    pub fn new(mut tokenizer: Tokenizer, rules: EncodingRules) -> Result<Self, String> {
         guarded(move || {
             let processor = tokenizer.get_post_processor().cloned();
             tokenizer.with_post_processor(None::<PostProcessorWrapper>);
@@ -56,7 +44,7 @@ impl Encoder {
     ///
     /// # Errors
     /// That of the crate. It may panic: the caller catches that.
-    pub fn encode(&self, text: &str, pair: Option<&str>, rows: &mut Rows) -> Result<(), String> {
+    pub fn encode(&self, text: &str, pair: Option<&str>, rows: &mut TokenRows) -> Result<(), String> {
         if self.bert.as_ref().is_some_and(|bert| bert.encode(text, pair, rows).is_ok()) {
             return Ok(());
         }
@@ -108,11 +96,11 @@ impl Encoder {
 }
 
 /// The tokens of an encoding.
-fn tokens(encoding: &Encoding) -> impl Iterator<Item = Token> {
+fn tokens(encoding: &Encoding) -> impl Iterator<Item = RowToken> {
     let offset = |offset| u32::try_from(offset).unwrap_or(u32::MAX);
     let marks = encoding.get_type_ids().iter().zip(encoding.get_special_tokens_mask());
     let tokens = encoding.get_ids().iter().zip(encoding.get_offsets()).zip(marks);
-    tokens.map(move |((id, (start, end)), (type_id, special))| Token {
+    tokens.map(move |((id, (start, end)), (type_id, special))| RowToken {
         id: *id,
         type_id: *type_id,
         is_special: *special != 0,

@@ -9,7 +9,7 @@ use tokenizers::{PaddingParams, Tokenizer, TruncationParams};
 use wire::json::placed;
 use wire::placed::PlacedValue;
 
-use crate::fields::Fields;
+use crate::fields::StepFields;
 
 /// A `tokenizer.json`. Padding and truncation are kept apart: the tokenizer has neither.
 pub struct TokenizerFile {
@@ -25,7 +25,7 @@ pub struct TokenizerFile {
 ///
 /// # Errors
 /// If the file is not one, or it makes the crate panic: the text names the parameter and the file.
-pub fn read_tokenizer(fields: &Fields<'_>) -> Result<TokenizerFile, Error> {
+pub fn read_tokenizer(fields: &StepFields<'_>) -> Result<TokenizerFile, Error> {
     let contents = fields.file("file")?.unwrap_or_default();
     let name = fields.text("file");
     let wrong = |why: &str| fields.error("file", &format!("'{name}' is not a valid tokenizer.json: {why}"));
@@ -68,7 +68,7 @@ pub fn guarded<T>(calls: impl FnOnce() -> Result<T, String>) -> Result<T, String
 
 /// The members of a `tokenizer_config.json` that `tokenize` reads.
 #[derive(Debug, Default)]
-pub struct Config {
+pub struct TokenizerConfig {
     /// Most tokens of a row; `None` if the file has none or the huge one of transformers for "no limit".
     pub model_max_length: Option<usize>,
     /// The text of the padding token.
@@ -83,8 +83,8 @@ pub struct Config {
 ///
 /// # Errors
 /// If the file is not a JSON object, or a member that is read has another type.
-pub fn read_config(fields: &Fields<'_>) -> Result<Config, Error> {
-    let Some(contents) = fields.file("config")? else { return Ok(Config::default()) };
+pub fn read_config(fields: &StepFields<'_>) -> Result<TokenizerConfig, Error> {
+    let Some(contents) = fields.file("config")? else { return Ok(TokenizerConfig::default()) };
     let name = fields.text("config");
     let wrong = |why: &str| fields.error("config", &format!("'{name}' is not a valid tokenizer_config.json: {why}"));
     let text = std::str::from_utf8(&contents).map_err(|_| wrong("it is not UTF-8"))?;
@@ -99,7 +99,7 @@ pub fn read_config(fields: &Fields<'_>) -> Result<Config, Error> {
         Some(PlacedValue::String(side)) if side == "left" || side == "right" => Ok(Some(side.clone())),
         Some(_) => Err(wrong(&format!("\"{name}\" must be \"left\" or \"right\""))),
     };
-    Ok(Config {
+    Ok(TokenizerConfig {
         model_max_length: match member("model_max_length") {
             None => None,
             Some(PlacedValue::Number(number)) => finite_length(number).map_err(|why| wrong(&why))?,

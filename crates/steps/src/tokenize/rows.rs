@@ -8,7 +8,7 @@ use crate::tensors::of_numbers;
 
 /// A token of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Token {
+pub struct RowToken {
     /// Its number in the vocabulary.
     pub id: u32,
     /// The text that it is from, as the post-processor numbers them.
@@ -21,27 +21,27 @@ pub struct Token {
 
 /// The tokens of a request.
 #[derive(Debug, Default)]
-pub struct Rows {
-    tokens: Vec<Token>,
+pub struct TokenRows {
+    tokens: Vec<RowToken>,
     /// For each row, the number of its tokens.
     lengths: Vec<usize>,
     /// The sum of all lengths but that of the last row, which is not complete.
     complete: usize,
 }
 
-impl Rows {
+impl TokenRows {
     /// Empty, with room for `rows` rows.
     pub fn new(rows: usize) -> Self {
         Self { tokens: Vec::new(), lengths: Vec::with_capacity(rows), complete: 0 }
     }
 
     /// Adds a token to the row that [`Self::end_row`] will complete.
-    pub fn push(&mut self, token: Token) {
+    pub fn push(&mut self, token: RowToken) {
         self.tokens.push(token);
     }
 
     /// The same for several tokens.
-    pub fn extend(&mut self, tokens: impl IntoIterator<Item = Token>) {
+    pub fn extend(&mut self, tokens: impl IntoIterator<Item = RowToken>) {
         self.tokens.extend(tokens);
     }
 
@@ -91,7 +91,7 @@ pub struct Form {
     /// True if padding comes before the tokens.
     pub is_left: bool,
     /// The token that pads.
-    pub pad: Token,
+    pub pad: RowToken,
 }
 
 impl Form {
@@ -99,7 +99,7 @@ impl Form {
     ///
     /// # Errors
     /// If they have more than [`TOKENS_MAX`] tokens, or an id does not fit INT32.
-    pub fn check(&self, rows: &Rows) -> Result<(), Error> {
+    pub fn check(&self, rows: &TokenRows) -> Result<(), Error> {
         let count = rows.lengths.len().checked_mul(self.width).filter(|count| *count <= TOKENS_MAX);
         if count.is_none() {
             return Err(Error::invalid(format!(
@@ -118,25 +118,25 @@ impl Form {
     }
 
     /// A tensor [rows, width] of one number of each token.
-    pub fn tensor(&self, rows: &Rows, of: impl Fn(&Token) -> u32) -> Tensor {
+    pub fn tensor(&self, rows: &TokenRows, of: impl Fn(&RowToken) -> u32) -> Tensor {
         let shape = [rows.lengths.len(), self.width];
         self.numbers(&shape, rows, |token| [of(token)], [of(&self.pad)])
     }
 
     /// A tensor [rows, width] with 1 for a token and 0 for padding.
-    pub fn mask(&self, rows: &Rows) -> Tensor {
+    pub fn mask(&self, rows: &TokenRows) -> Tensor {
         let shape = [rows.lengths.len(), self.width];
         self.numbers(&shape, rows, |_| [1], [0])
     }
 
     /// A tensor [rows, width, 2] of offsets.
-    pub fn offsets(&self, rows: &Rows) -> Tensor {
+    pub fn offsets(&self, rows: &TokenRows) -> Tensor {
         let shape = [rows.lengths.len(), self.width, 2];
         self.numbers(&shape, rows, |token| token.offsets, [0, 0])
     }
 
     /// A tensor [rows] with the number of tokens without padding.
-    pub fn lengths(&self, rows: &Rows) -> Tensor {
+    pub fn lengths(&self, rows: &TokenRows) -> Tensor {
         let shape = [rows.lengths.len()];
         let lengths = rows.lengths.iter();
         match self.datatype {
@@ -154,8 +154,8 @@ impl Form {
     fn numbers<const N: usize>(
         &self,
         shape: &[usize],
-        rows: &Rows,
-        of: impl Fn(&Token) -> [u32; N],
+        rows: &TokenRows,
+        of: impl Fn(&RowToken) -> [u32; N],
         pad: [u32; N],
     ) -> Tensor {
         match self.datatype {
@@ -167,8 +167,8 @@ impl Form {
 
     fn padded<T: Copy, const N: usize>(
         &self,
-        rows: &Rows,
-        of: impl Fn(&Token) -> [u32; N],
+        rows: &TokenRows,
+        of: impl Fn(&RowToken) -> [u32; N],
         pad: [u32; N],
         as_number: impl Fn(u32) -> T,
     ) -> Vec<T> {

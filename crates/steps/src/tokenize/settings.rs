@@ -7,9 +7,9 @@ use tokenizers::{
     PaddingDirection, PaddingStrategy, PostProcessor, TruncationDirection, TruncationParams, TruncationStrategy,
 };
 
-use super::file::{Config, TokenizerFile, guarded};
-use super::rows::{Form, Rows, Token};
-use crate::fields::Fields;
+use super::file::{TokenizerConfig, TokenizerFile, guarded};
+use super::rows::{Form, RowToken, TokenRows};
+use crate::fields::StepFields;
 use crate::limits::TOKENS_MAX;
 
 /// The number of tokens of a row with padding.
@@ -33,7 +33,7 @@ pub struct Padding {
     /// True if padding comes before the tokens.
     pub is_left: bool,
     /// The token that pads.
-    pub pad: Token,
+    pub pad: RowToken,
 }
 
 impl Padding {
@@ -41,7 +41,7 @@ impl Padding {
     ///
     /// # Errors
     /// If rows differ in length without padding, or are longer than a fixed width.
-    pub fn form(&self, rows: &Rows, datatype: Datatype) -> Result<Form, Error> {
+    pub fn form(&self, rows: &TokenRows, datatype: Datatype) -> Result<Form, Error> {
         let width = match self.width {
             Width::Fixed(width) => width.next_multiple_of(self.multiple),
             Width::Longest => rows.longest().next_multiple_of(self.multiple),
@@ -64,9 +64,9 @@ impl Padding {
 /// # Errors
 /// If a parameter has no meaning without another one that is not given.
 pub fn read_padding(
-    fields: &Fields<'_>,
+    fields: &StepFields<'_>,
     file: &TokenizerFile,
-    config: &Config,
+    config: &TokenizerConfig,
     length: Option<usize>,
 ) -> Result<Padding, Error> {
     let of_file = file.padding.as_ref();
@@ -103,12 +103,12 @@ pub fn read_padding(
         }
     };
     let is_left = side.map_or(is_left_in_file, |side| side == "left");
-    let pad = Token { id, type_id, is_special: true, offsets: [0, 0] };
+    let pad = RowToken { id, type_id, is_special: true, offsets: [0, 0] };
     Ok(Padding { width, multiple, is_left, pad })
 }
 
 /// The id of the padding token; `None` if nothing names one.
-fn pad_id(fields: &Fields<'_>, file: &TokenizerFile, config: &Config) -> Result<Option<u32>, Error> {
+fn pad_id(fields: &StepFields<'_>, file: &TokenizerFile, config: &TokenizerConfig) -> Result<Option<u32>, Error> {
     let known = |parameter: &str, token: &str| {
         let id = file.tokenizer.token_to_id(token);
         id.map(Some)
@@ -143,9 +143,9 @@ pub struct Truncation {
 /// If a parameter has no meaning without another one that is not given, or the length has no room for
 /// special tokens.
 pub fn read_truncation(
-    fields: &Fields<'_>,
+    fields: &StepFields<'_>,
     file: &TokenizerFile,
-    config: &Config,
+    config: &TokenizerConfig,
     is_pair: bool,
 ) -> Result<Truncation, Error> {
     let of_file = &file.truncation;

@@ -5,7 +5,7 @@ use tokenizers::{Encoding, PostProcessor};
 
 /// A part of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum TemplatePart {
     /// The first text.
     First {
         /// The type id of its tokens.
@@ -27,15 +27,15 @@ pub enum Part {
 
 /// The parts of a row in order.
 #[derive(Debug)]
-pub struct Template(Vec<Part>);
+pub struct TokenTemplate(Vec<TemplatePart>);
 
-impl Template {
+impl TokenTemplate {
     /// The template of a post-processor for one text or a pair; without one, of texts alone. `None` if it
     /// does not treat tokens alike, or fails. May panic if the crate does.
     pub fn of(processor: Option<&PostProcessorWrapper>, adds_special_tokens: bool, is_pair: bool) -> Option<Self> {
         let Some(processor) = processor else {
-            let mut parts = vec![Part::First { type_id: 0 }];
-            parts.extend(is_pair.then_some(Part::Second { type_id: 1 }));
+            let mut parts = vec![TemplatePart::First { type_id: 0 }];
+            parts.extend(is_pair.then_some(TemplatePart::Second { type_id: 1 }));
             return Some(Self(parts));
         };
         let second = is_pair.then(|| marked(SECOND, 1));
@@ -45,9 +45,9 @@ impl Template {
         for (id, offsets) in row.get_ids().iter().zip(row.get_offsets()) {
             let (id, type_id) = (*id, *type_ids.next()?);
             parts.push(match (*offsets, *special.next()?) {
-                (FIRST, 0) => Part::First { type_id },
-                (SECOND, 0) => Part::Second { type_id },
-                ((0, 0), 1) => Part::Special { id, type_id },
+                (FIRST, 0) => TemplatePart::First { type_id },
+                (SECOND, 0) => TemplatePart::Second { type_id },
+                ((0, 0), 1) => TemplatePart::Special { id, type_id },
                 _ => return None,
             });
         }
@@ -56,13 +56,13 @@ impl Template {
     }
 
     /// The parts.
-    pub fn parts(&self) -> &[Part] {
+    pub fn parts(&self) -> &[TemplatePart] {
         &self.0
     }
 
     /// The number of special tokens.
     pub fn special_count(&self) -> usize {
-        self.0.iter().filter(|part| matches!(part, Part::Special { .. })).count()
+        self.0.iter().filter(|part| matches!(part, TemplatePart::Special { .. })).count()
     }
 }
 

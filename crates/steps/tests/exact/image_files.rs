@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{BufReader, Read as _};
 
-use steps::image::file::{self, Picture};
+use steps::image::file::{self, DecodedImage};
 use steps::image::jpeg;
 
 use crate::{is_whole, played};
@@ -47,7 +47,7 @@ fn compare(kind: &str) {
         while let Ok(size) = read(4) {
             let file = read(number(&size)).unwrap();
             let decoded = file::decode(&file);
-            let Ok(Picture { pixels, orientation }) = decoded else {
+            let Ok(DecodedImage { pixels, orientation }) = decoded else {
                 std::fs::write(std::env::temp_dir().join("differs.bin"), &file).unwrap();
                 panic!("file {files} of round {round}: {:?}", decoded.err());
             };

@@ -66,7 +66,7 @@ fn processors_of_transformers_are_equal() {
 }
 
 /// Runs the step on a file.
-fn run(file: &[u8], members: &str, read_file: &steps::ReadFile<'_>) -> Tensor {
+fn run(file: &[u8], members: &str, read_file: &steps::ReadStepFile<'_>) -> Tensor {
     let text = format!(r#"{{"steps": [{{"step": "image", "input": "file", "output": "pixels", {members}}}]}}"#);
     let list = StepList::read(&text, read_file).unwrap();
     let mut got = list.run(|_| Some(of_strings(&[1], [file])), &["pixels"]).unwrap();

@@ -5,11 +5,11 @@ use crate::image::pixels::{CHANNELS, Pixels};
 /// Transformations that bring pixels upright: first a transposition, then the mirrors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Orientation {
-    /// Rows become columns.
+    /// ImageRows become columns.
     pub is_transposed: bool,
     /// Columns from right to left.
     pub is_mirrored: bool,
-    /// Rows from bottom to top.
+    /// ImageRows from bottom to top.
     pub is_flipped: bool,
 }
 
