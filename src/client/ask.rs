@@ -42,7 +42,9 @@ fn ask(question: &ModelQuestion) -> Result<HttpAnswer, String> {
     };
     if let [GivenInput { name: None, value }] = question.inputs.as_slice() {
         if let Some(file) = read_file(value)? {
-            return post(&mut client, &format!("/v2/models/{model}/infer"), "application/octet-stream", &file);
+            let fields = [&question.headers[..], &["Accept: application/json".to_owned()]].concat();
+            let path = format!("/v2/models/{model}/infer");
+            return client.post(&path, "application/octet-stream", &fields, &file).map_err(cannot);
         }
         let described = client.get(&format!("/v2/models/{model}"), &question.headers).map_err(cannot)?;
         if described.status != 200 {

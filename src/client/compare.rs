@@ -110,8 +110,8 @@ fn questions(
     }
     for path in &comparison.inputs {
         let (body, kind) = (read(path)?, "application/octet-stream");
-        // The answer to a raw request is JSON, as that to any other.
-        questions.push(Question { name: name(path), kind, fields: Vec::new(), body });
+        let fields = vec!["Accept: application/json".to_owned()];
+        questions.push(Question { name: name(path), kind, fields, body });
     }
     if !questions.is_empty() {
         return Ok(questions);

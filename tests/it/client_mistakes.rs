@@ -145,6 +145,10 @@ fn an_image_is_the_one_string_of_a_model() {
     let answer = http::exchange(server.http(), &request).unwrap();
     assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
     assert!(answer.body.ends_with(&[&10_u32.to_le_bytes()[..], image].concat()));
+    let fields = [("Content-Type", "image/png"), ("Accept", "application/json")];
+    let request = http::request("POST", "/v2/models/picture/infer", &fields, b"text");
+    let answer: Value = serde_json::from_slice(&http::exchange(server.http(), &request).unwrap().body).unwrap();
+    assert_eq!(answer["outputs"][0]["data"][0], "text", "JSON where it is asked for: {answer}");
 }
 
 #[test]

@@ -323,6 +323,8 @@ struct AskedFields<'a> {
     header_length: Option<&'a [u8]>,
     /// The type of its body.
     content_type: Option<&'a [u8]>,
+    /// The value of `Accept`.
+    accept: Option<&'a [u8]>,
     /// True if the client asks for the times of the stages.
     wants_timing: bool,
     /// The requested form of the load.
@@ -339,6 +341,8 @@ impl<'a> AskedFields<'a> {
                 asked.header_length = asked.header_length.or(Some(value));
             } else if name.eq_ignore_ascii_case(b"Content-Type") {
                 asked.content_type = asked.content_type.or(Some(value));
+            } else if name.eq_ignore_ascii_case(b"Accept") {
+                asked.accept = asked.accept.or(Some(value));
             } else if name.eq_ignore_ascii_case(b"Content-Encoding") {
                 asked.coding = asked.coding.and(value);
             } else if name.eq_ignore_ascii_case(b"Accept-Encoding") {
@@ -505,8 +509,11 @@ async fn infer(
             None => {
                 let model = shard.models.find(path.name, path.version)?;
                 let (length, is_deduced) = asked.json_length(front_end, &body)?;
-                let request = rest::decode(&model.served().spec, length, body, regions, memory)
+                let mut request = rest::decode(&model.served().spec, length, body, regions, memory)
                     .map_err(|error| if is_deduced { raw::with_missing_length(error) } else { error })?;
+                if is_deduced && raw::wants_json(asked.accept) {
+                    request.plan.outputs.iter_mut().for_each(|output| output.is_binary = false);
+                }
                 (model, request)
             }
         };

@@ -18,6 +18,16 @@ pub fn is_binary(content_type: &[u8]) -> bool {
     is_image || kind.eq_ignore_ascii_case(b"application/octet-stream")
 }
 
+/// Returns true if the field `Accept` names JSON: the answer to a raw body then has its outputs in JSON, and otherwise as binary
+/// data.
+pub fn wants_json(accept: Option<&[u8]>) -> bool {
+    let mut kinds = accept.unwrap_or_default().split(|byte| *byte == b',');
+    kinds.any(|kind| {
+        let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+        kind.eq_ignore_ascii_case(b"application/json")
+    })
+}
+
 const IMAGE: &[u8] = b"image/";
 
 /// Returns true if a body begins with an object and names its inputs. The numbers of a tensor do not do both by chance.
@@ -38,6 +48,16 @@ pub fn with_missing_length(error: Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_is_answered_where_it_is_asked_for() {
+        let check = |accept: &str, want| assert_eq!(wants_json(Some(accept.as_bytes())), want, "{accept}");
+        check("application/json", true);
+        check("image/*, Application/JSON; q=0.5", true);
+        check("*/*", false);
+        check("application/octet-stream", false);
+        assert!(!wants_json(None));
+    }
 
     #[test]
     fn images_and_raw_bytes_are_raw_and_requests_in_json_are_not() {
