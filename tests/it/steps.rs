@@ -149,6 +149,9 @@ fn steps_are_turned_off_by_a_flag_or_a_parameter() {
     }
 }
 
+/// Names of files, and their contents.
+type Files = Vec<(String, String)>;
+
 /// Lists and configurations that are refused, each with the reason that the repository's index shows.
 #[test]
 fn a_faulty_list_is_refused_with_its_line() {
@@ -158,7 +161,7 @@ fn a_faulty_list_is_refused_with_its_line() {
     let python = ("config.pbtxt".to_owned(), format!("backend: \"python\"\n{HEAD_CONFIG}"));
     let parameter = "parameters { key: \"steps\" value { string_value: \"no\" } }";
     let sequences = "sequence_batching { }";
-    let cases: Vec<(&str, Vec<(String, String)>, &str)> = vec![
+    let cases: Vec<(&str, Files, &str)> = vec![
         ("missing", vec![config("")], "cannot read 'missing/1/steps.json': No such file or directory"),
         ("text", with("{"), "text/1/steps.json: line 1: "),
         (

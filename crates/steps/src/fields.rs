@@ -206,7 +206,7 @@ impl StepFields<'_> {
     /// Returns the contents of a [`FieldKind::File`]; `None` without a value.
     ///
     /// # Errors
-    /// If there is no such file, or it is larger than [`STEP_FILE_SIZE_MAX`].
+    /// If there is no such file, or it is larger than `STEP_FILE_SIZE_MAX`.
     pub fn file(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         let file = self.text(name);
         if file.is_empty() {

@@ -18,6 +18,7 @@ use crate::policy::PolicyProtocol;
 use crate::protocol::check;
 use crate::protocol::front_end::FrontEnd;
 use crate::protocol::grpc::service::{ModelFacts, ServerFacts};
+use crate::protocol::infer::InferRequest;
 use crate::protocol::logging::{LogState, LogUpdate};
 use crate::protocol::orca::{self, LoadFormat};
 use crate::protocol::path::decode_names;
@@ -367,6 +368,15 @@ impl<'a> AskedFields<'a> {
         Ok((front_end.header_length(self.header_length, body.len())?, false))
     }
 
+    /// The request of a body that is raw by its content type alone, with outputs in the form that the client accepts.
+    fn of_raw(&self, decoded: Result<InferRequest, Error>) -> Result<InferRequest, Error> {
+        let mut request = decoded.map_err(raw::with_missing_length)?;
+        if raw::wants_json(self.accept) {
+            request.plan.outputs.iter_mut().for_each(|output| output.is_binary = false);
+        }
+        Ok(request)
+    }
+
     /// The form in which the answer reports the load: to this client, or to all.
     fn load_format_of(&self, shard: &Shard) -> Option<LoadFormat> {
         self.load_format.or(shard.server_context.service.tells_load.then_some(LoadFormat::Text))
@@ -509,11 +519,8 @@ async fn infer(
             None => {
                 let model = shard.models.find(path.name, path.version)?;
                 let (length, is_deduced) = asked.json_length(front_end, &body)?;
-                let mut request = rest::decode(&model.served().spec, length, body, regions, memory)
-                    .map_err(|error| if is_deduced { raw::with_missing_length(error) } else { error })?;
-                if is_deduced && raw::wants_json(asked.accept) {
-                    request.plan.outputs.iter_mut().for_each(|output| output.is_binary = false);
-                }
+                let decoded = rest::decode(&model.served().spec, length, body, regions, memory);
+                let request = if is_deduced { asked.of_raw(decoded) } else { decoded }?;
                 (model, request)
             }
         };

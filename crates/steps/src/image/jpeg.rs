@@ -36,7 +36,7 @@ pub fn is_jpeg(file: &[u8]) -> bool {
     file.starts_with(&[0xFF, 0xD8, 0xFF])
 }
 
-/// Decodes a file of at most [`IMAGE_PIXELS_MAX`](crate::limits::IMAGE_PIXELS_MAX) pixels.
+/// Decodes a file of at most `IMAGE_PIXELS_MAX` pixels.
 ///
 /// # Errors
 /// If the file is malformed, ends early, is too large, or is of a kind that is not supported.
