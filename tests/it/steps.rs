@@ -26,6 +26,10 @@ const HEAD: &str = r#"{"steps": [
      "activation": "softmax", "top_k": 2, "labels": ["cat", "dog", "eel"]}
 ]}"#;
 
+/// A warm-up, which runs through the steps: the model between them is tried by itself.
+const WARM_UP: &str = "model_warmup { name: \"w\" batch_size: 1 \
+    inputs { key: \"scores\" value { data_type: TYPE_FP32 dims: 3 zero_data: true } } }\n";
+
 fn write(repository: &Path, model: &str, files: &[(&str, &str)]) {
     for (name, text) in files {
         let path = repository.join(model).join(name);
@@ -73,7 +77,7 @@ fn a_list_of_steps_is_a_model_by_itself_instead_of_a_model_py_and_around_an_onnx
         "{\"steps\": [{\"step\": \"cast\", \"input\": \"scores\", \"output\": \"x\", \"datatype\": \"FP32\"}, {\"step\": \"model\"},",
     );
     let config = format!(
-        "{HEAD_CONFIG}dynamic_batching {{ max_queue_delay_microseconds: 20000 }}\ninstance_group {{ count: 1 }}\n"
+        "{HEAD_CONFIG}dynamic_batching {{ max_queue_delay_microseconds: 20000 }}\ninstance_group {{ count: 1 }}\n{WARM_UP}"
     );
     write(repository, "around", &[("config.pbtxt", &config), ("1/steps.json", &around)]);
     fs::write(repository.join("around/1/model.onnx"), doubling()).unwrap();

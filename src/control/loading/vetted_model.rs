@@ -7,6 +7,7 @@ use crate::backend::gpu::{Gpu, GpuInstanceFigures};
 use crate::backend::{Computation, Instance, LoadedModel, ReadyReply, Threads};
 use crate::error::Error;
 use crate::metrics::Gauge;
+use crate::model::ModelSpec;
 
 /// A check of each new instance; it runs on the thread that made the instance.
 pub trait InstanceCheck: Send + Sync {
@@ -42,6 +43,10 @@ impl<C: InstanceCheck> LoadedModel for VettedModel<C> {
 
     fn computation(&self) -> Computation {
         self.model.computation()
+    }
+
+    fn between_steps(&self) -> Option<(&Arc<ModelSpec>, &dyn LoadedModel)> {
+        self.model.between_steps()
     }
 
     fn process_memory(&self) -> Option<&Gauge> {
