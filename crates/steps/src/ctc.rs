@@ -4,6 +4,7 @@ use base::error::Error;
 use base::tensor::{Datatype, Tensor};
 use wire::json::Document;
 
+use crate::clean_up::cleaned;
 use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
 use crate::kind::{Step, StepKind, StepPort};
 use crate::tensors::{floats, of_numbers, rows_and, trailing};
@@ -155,7 +156,7 @@ impl Ctc {
             text = text.trim().to_owned();
         }
         if self.cleans_up {
-            text = CLEAN_UP.iter().fold(text, |text, (from, to)| text.replace(from, to));
+            text = cleaned(text);
         }
         (text, values)
     }
@@ -171,20 +172,6 @@ impl Ctc {
         1.0 / total
     }
 }
-
-/// The replacements of `clean_up_tokenization`, in its order.
-const CLEAN_UP: [(&str, &str); 10] = [
-    (" .", "."),
-    (" ?", "?"),
-    (" !", "!"),
-    (" ,", ","),
-    (" ' ", "'"),
-    (" n't", "n't"),
-    (" 'm", "'m"),
-    (" 's", "'s"),
-    (" 've", "'ve"),
-    (" 're", "'re"),
-];
 
 /// The symbols in the contents of a file.
 fn symbols_of(file: &[u8]) -> Result<Vec<String>, String> {

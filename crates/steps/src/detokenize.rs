@@ -4,6 +4,7 @@ use base::error::Error;
 use base::tensor::Tensor;
 use tokenizers::Tokenizer;
 
+use crate::clean_up::cleaned;
 use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
 use crate::kind::{Step, StepKind, StepPort};
 use crate::limits::{DETOKENIZED_SIZE_MAX, TOKENS_MAX};
@@ -92,23 +93,6 @@ impl Detokenize {
 
 /// Bytes of a row that are decoded without a look at its tokens.
 const ROW_SIZE: usize = 1 << 20;
-
-/// The text without the spaces that `clean_up_tokenization` of transformers' tokenization_utils_base.py takes away.
-fn cleaned(text: String) -> String {
-    const UNWANTED: [(&str, &str); 10] = [
-        (" .", "."),
-        (" ?", "?"),
-        (" !", "!"),
-        (" ,", ","),
-        (" ' ", "'"),
-        (" n't", "n't"),
-        (" 'm", "'m"),
-        (" 's", "'s"),
-        (" 've", "'ve"),
-        (" 're", "'re"),
-    ];
-    UNWANTED.iter().fold(text, |text, (from, to)| if text.contains(from) { text.replace(from, to) } else { text })
-}
 
 impl Step for Detokenize {
     fn run(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {

@@ -7,6 +7,7 @@
 
 mod axes;
 pub mod cast;
+mod clean_up;
 pub mod concat;
 pub mod ctc;
 pub mod detect;

@@ -422,6 +422,9 @@ mod tests {
         check("{\n\"steps\": [}", "line 2: Invalid value.");
         check("[]", "line 1: the file must be {\"steps\": [...]}");
         check("{\"steps\": []}", "line 1: \"steps\" must have 1 to 64 elements");
+        let many = |count: usize| format!("{{\"steps\": [{}]}}", vec![r#"{"step": "model"}"#; count].join(","));
+        check(&many(STEPS_MAX + 1), "line 1: \"steps\" must have 1 to 64 elements");
+        check(&many(STEPS_MAX), "step 2: line 1: the step \"model\" may be there once");
         check("{\"steps\": [1],\n\"more\": 1}", "line 2: unknown member \"more\": the file must be {\"steps\": [...]}");
         check("{\"steps\": [1]}", "step 1: line 1: a step must be an object");
         check("{\"steps\": [\n{}]}", "step 1: line 2: \"step\" must name the kind of the step");

@@ -90,6 +90,9 @@ mod tests {
         let check = |inputs: &str, want: &str| assert_eq!(read(inputs).err().unwrap().text(), want);
         let names = "must be the name of a tensor, or a list of 1 to 256 names";
         check(r#""input": []"#, &format!("step 1: line 1: \"input\" {names}"));
+        let many = |count: usize| format!("\"input\": [{}]", vec![r#""a""#; count].join(","));
+        assert!(read(&many(256)).is_ok());
+        check(&many(257), &format!("step 1: line 1: \"input\" {names}"));
         check(r#""inputs": {"columns": ["a", 1]}"#, &format!("step 1: line 1: \"inputs\": \"columns\" {names}"));
         check(r#""inputs": {}"#, "step 1: line 1: \"inputs\": the tensor of \"columns\" is missing");
     }

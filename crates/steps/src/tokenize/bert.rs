@@ -107,7 +107,7 @@ impl Bert {
     /// [`Unusual`] if the crate must do it; no token is added then.
     pub fn encode(&self, text: &str, pair: Option<&str>, rows: &mut TokenRows) -> Result<(), Unusual> {
         let template = if pair.is_some() { &self.pair } else { &self.single };
-        // Where nothing is compared or counted from the end, tokens beyond the length need not be found.
+        // Tokens beyond the length are needed only to compare two texts, or to cut from the left.
         let limit = match &self.truncation {
             Some(truncation) if pair.is_none() && truncation.direction == TruncationDirection::Right => {
                 truncation.max_length
