@@ -15,7 +15,7 @@ use crate::limits::STAND_IN_EXIT_TIMEOUT;
 use crate::model::repository::index::{RepositoryOverview, StartProgress};
 use crate::runtime::ring::spin::Spin;
 use crate::settings::{Io, Settings};
-use crate::shard::mailbox::{ControlEvent, ControlSender, ModelChange};
+use crate::shard::mailbox::{ControlEvent, ControlSender, ModelChange, ShardNews};
 use crate::shard::thread::ShardParts;
 use crate::shard::{ListeningSockets, ServerContext};
 
@@ -67,7 +67,7 @@ impl StandIn {
         let overview = Arc::new(overview.clone());
         let change = ModelChange { number: 0, overview, removed: Vec::new(), added: Vec::new() };
         if let [mailbox] = &*self.server_context.control_link.mailboxes {
-            mailbox.push(change);
+            mailbox.push(ShardNews::Models(change));
         }
     }
 

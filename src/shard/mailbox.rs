@@ -71,17 +71,27 @@ pub enum ControlEvent {
 /// Sends to the control thread; never blocks.
 pub type ControlSender = Arc<dyn Fn(ControlEvent) + Send + Sync>;
 
-/// The changes that one shard has not applied yet. Bounded although the queues of changes are not: the control thread
-/// pushes at most one change per control request, load and repository scan, one set of regions per region request, one
-/// table per change of trace settings, and one set of certificates or keys per change of their files; the number of those
-/// in flight is limited.
+/// A change that the control thread tells a shard.
+pub enum ShardNews {
+    /// The clients with keys from now on.
+    Keys(Arc<KeyTable>),
+    /// A change of the models.
+    Models(ModelChange),
+    /// The regions of shared memory that are valid from now on.
+    Regions(Arc<PublishedRegions>),
+    /// The certificates of connections from now on.
+    Tls(Arc<TlsConfigs>),
+    /// The trace settings that are valid from now on.
+    Traces(Arc<PublishedTraces>),
+}
+
+/// The news that one shard has not applied yet, and work of other threads for it. Bounded although the queue of news is
+/// not: the control thread pushes at most one change per control request, load and repository scan, one set of regions per
+/// region request, one table per change of trace settings, and one set of certificates or keys per change of their files;
+/// the number of those in flight is limited.
 #[derive(Default)]
 pub struct ShardMailbox {
-    changes: SegQueue<ModelChange>,
-    regions: SegQueue<Arc<PublishedRegions>>,
-    traces: SegQueue<Arc<PublishedTraces>>,
-    tls: SegQueue<Arc<TlsConfigs>>,
-    keys: SegQueue<Arc<KeyTable>>,
+    news: SegQueue<ShardNews>,
     nested: NestedQueue,
     connections: ConnectionInbox,
     waker: AtomicWaker,
@@ -89,34 +99,28 @@ pub struct ShardMailbox {
 }
 
 impl ShardMailbox {
-    /// Pushes a change and wakes the shard.
-    pub fn push(&self, change: ModelChange) {
-        self.changes.push(change);
+    /// Pushes news, and wakes the shard.
+    pub fn push(&self, news: ShardNews) {
+        self.news.push(news);
         self.waker.wake();
     }
 
-    /// Pushes the set of shared memory regions that is valid from now on, and wakes the shard.
-    pub fn push_regions(&self, published: Arc<PublishedRegions>) {
-        self.regions.push(published);
-        self.waker.wake();
+    /// The next news, in the order they came.
+    pub fn poll_news(&self) -> Option<ShardNews> {
+        self.news.pop()
     }
 
-    /// Pushes the trace settings that are valid from now on, and wakes the shard.
-    pub fn push_traces(&self, published: Arc<PublishedTraces>) {
-        self.traces.push(published);
-        self.waker.wake();
-    }
-
-    /// Pushes the certificates of connections from now on, and wakes the shard.
-    pub fn push_tls(&self, configs: Arc<TlsConfigs>) {
-        self.tls.push(configs);
-        self.waker.wake();
-    }
-
-    /// Pushes the clients with keys from now on, and wakes the shard.
-    pub fn push_keys(&self, table: Arc<KeyTable>) {
-        self.keys.push(table);
-        self.waker.wake();
+    /// The shard has ended, as it should or not: connections and calls for it are dropped, which answers the calls, and
+    /// further ones go to other shards.
+    pub fn close(&self) {
+        self.connections.close();
+        while let Some(arrival) = self.connections.poll() {
+            drop(arrival);
+        }
+        self.nested.close();
+        while let Some(work) = self.nested.poll() {
+            drop(work);
+        }
     }
 
     /// Pushes a call or an order of a model, and wakes the shard.
@@ -146,31 +150,6 @@ impl ShardMailbox {
         &self.nested
     }
 
-    /// The next set of regions.
-    pub fn poll_regions(&self) -> Option<Arc<PublishedRegions>> {
-        self.regions.pop()
-    }
-
-    /// The next trace settings.
-    pub fn poll_traces(&self) -> Option<Arc<PublishedTraces>> {
-        self.traces.pop()
-    }
-
-    /// The next certificates.
-    pub fn poll_tls(&self) -> Option<Arc<TlsConfigs>> {
-        self.tls.pop()
-    }
-
-    /// The next clients with keys.
-    pub fn poll_keys(&self) -> Option<Arc<KeyTable>> {
-        self.keys.pop()
-    }
-
-    /// The next change.
-    pub fn poll_change(&self) -> Option<ModelChange> {
-        self.changes.pop()
-    }
-
     /// Registers the task to wake when something is pushed. The caller must poll once more
     /// afterwards: a push before the waker was registered has woken no task.
     pub fn register(&self, waker: &Waker) {
@@ -189,5 +168,5 @@ impl ShardMailbox {
 }
 
 const fn assert_sendable<T: Send + 'static>() {}
-const _: () = assert_sendable::<ModelChange>();
+const _: () = assert_sendable::<ShardNews>();
 const _: () = assert_sendable::<ControlEvent>();

@@ -47,7 +47,7 @@ use crate::runtime::clock;
 use crate::runtime::executor;
 use crate::shard::connections::Connections;
 use crate::shard::connections::connection_spread::ConnectionInbox;
-use crate::shard::mailbox::{ControlEvent, ShardMailbox};
+use crate::shard::mailbox::{ControlEvent, ShardMailbox, ShardNews};
 use crate::shard::models::model_table::ModelTable;
 use crate::shard::models::shard_caches::ShardCaches;
 use crate::shard::requests::nested;
@@ -184,26 +184,23 @@ impl Shard {
         self.cells.receive_memory_refused.add(u64::from(memory.is_short()));
     }
 
-    /// Applies the messages of the control thread in the mailbox: model changes, new shared memory
-    /// regions and trace settings.
+    /// Applies the news in the mailbox.
     fn apply_changes(&self) {
         let Some(mailbox) = self.server_context.control_link.mailboxes.get(self.index) else { return };
-        while let Some(change) = mailbox.poll_change() {
-            let number = change.number;
-            self.models.handle_change(change);
-            (self.server_context.control_link.control)(ControlEvent::Changed(number));
-        }
-        while let Some(published) = mailbox.poll_regions() {
-            *self.services.regions.borrow_mut() = Some(Arc::clone(&published.regions));
-        }
-        while let Some(published) = mailbox.poll_traces() {
-            self.services.traces.set(&published.table);
-        }
-        while let Some(configs) = mailbox.poll_tls() {
-            self.sessions.tls.set(&configs);
-        }
-        while let Some(table) = mailbox.poll_keys() {
-            self.requests.keys.set(&table);
+        while let Some(news) = mailbox.poll_news() {
+            match news {
+                ShardNews::Keys(table) => self.requests.keys.set(&table),
+                ShardNews::Models(change) => {
+                    let number = change.number;
+                    self.models.handle_change(change);
+                    (self.server_context.control_link.control)(ControlEvent::Changed(number));
+                }
+                ShardNews::Regions(published) => {
+                    *self.services.regions.borrow_mut() = Some(Arc::clone(&published.regions));
+                }
+                ShardNews::Tls(configs) => self.sessions.tls.set(&configs),
+                ShardNews::Traces(published) => self.services.traces.set(&published.table),
+            }
         }
     }
 

@@ -9,16 +9,14 @@ use crate::backend::gateway::{NestedCall, NestedOrder, NestedReply};
 use crate::error::Error;
 use crate::limits::NESTED_CALLS_MAX;
 use crate::model::parameters::Parameters;
-use crate::queue::sync::{AtomicBool, SharedQueue, fence};
+use crate::queue::closable_queue::ClosableQueue;
 
 /// The calls and orders of models that one shard has been given.
 #[derive(Default)]
 pub struct NestedQueue {
-    waiting: SharedQueue<NestedWork>,
+    waiting: ClosableQueue<NestedWork>,
     /// Those that wait and those that run.
     in_flight: Arc<AtomicUsize>,
-    /// True if the shard runs and polls.
-    is_open: AtomicBool,
 }
 
 /// The work that a model gives the server.
@@ -66,20 +64,17 @@ impl Drop for NestedLease {
 impl NestedQueue {
     /// The shard runs and polls from now on.
     pub fn open(&self) {
-        self.is_open.store(true, Ordering::SeqCst);
+        self.waiting.open();
     }
 
     /// The shard is about to end. It polls once more afterwards.
     pub fn close(&self) {
-        self.is_open.store(false, Ordering::SeqCst);
-        // Dekker's handshake with `push`: the last poll sees the pushed work, or `push` sees that
-        // the shard has closed.
-        fence(Ordering::SeqCst);
+        self.waiting.close();
     }
 
     /// Returns true if the shard runs and polls.
     pub fn is_open(&self) -> bool {
-        self.is_open.load(Ordering::SeqCst)
+        self.waiting.is_open()
     }
 
     /// The number of calls and orders that wait or run.
@@ -97,23 +92,18 @@ impl NestedQueue {
             return PushOutcome::Full(work);
         }
         work.set_lease(Some(NestedLease(Arc::clone(&self.in_flight))));
-        self.waiting.push(work);
-        fence(Ordering::SeqCst);
-        if self.is_open() {
-            return PushOutcome::Pushed;
-        }
-        match self.waiting.pop() {
-            Some(mut work) => {
+        match self.waiting.push(work) {
+            Ok(()) => PushOutcome::Pushed,
+            Err(mut work) => {
                 work.set_lease(None);
                 PushOutcome::Back(work)
             }
-            None => PushOutcome::Pushed,
         }
     }
 
     /// The next work, in the order it came.
     pub fn poll(&self) -> Option<NestedWork> {
-        self.waiting.pop()
+        self.waiting.poll()
     }
 }
 

@@ -69,7 +69,7 @@ pub fn run(
         }
     };
     let sockets = std::mem::take(&mut parts.sockets);
-    let _inbox = InboxGuard { server_context: Arc::clone(&parts.server_context), index };
+    let _mailbox = MailboxGuard { server_context: Arc::clone(&parts.server_context), index };
     let shard = match Shard::new(parts, threads) {
         Ok(shard) => Rc::new(shard),
         Err(error) => {
@@ -87,20 +87,17 @@ pub fn run(
     outcome.map_err(|error| Error::unavailable(format!("its sockets failed: {error}")))
 }
 
-/// Closes a shard's inbox when its thread ends, also if it fails: other shards then keep their
-/// connections, and those on their way to this one are closed.
-struct InboxGuard {
+/// Closes a shard's mailbox when its thread ends, also if it fails: other shards then keep their connections and calls of
+/// models, connections on their way to this one are closed, and calls on their way are answered.
+struct MailboxGuard {
     server_context: Arc<ServerContext>,
     index: usize,
 }
 
-impl Drop for InboxGuard {
+impl Drop for MailboxGuard {
     fn drop(&mut self) {
         if let Some(mailbox) = self.server_context.control_link.mailboxes.get(self.index) {
-            mailbox.connections().close();
-            while let Some(arrival) = mailbox.connections().poll() {
-                drop(arrival);
-            }
+            mailbox.close();
         }
     }
 }

@@ -3,14 +3,12 @@
 //! refuses at once, so that a cache that is gone, slow or silent costs a request its lookup's time
 //! limit at most. No lock, and no wait here: the shard awaits the reply with a timer beside it.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossbeam_queue::ArrayQueue;
-
 use crate::one_shot::{Lease, OneShotSender};
+use crate::sized_queue::{QueuedSize, SizedQueue};
 use base::error::Error;
 use base::metrics::RedisCells;
 use base::tensor::Tensor;
@@ -38,13 +36,10 @@ pub struct CacheLink {
 
 /// The lane to one connection: any number of shards, and one thread that reads.
 pub struct CacheLane {
-    jobs: ArrayQueue<CacheJob>,
-    /// The bytes of the jobs that wait.
-    size: AtomicUsize,
+    /// The jobs that wait.
+    pub jobs: SizedQueue<CacheJob>,
     /// True if there is a connection.
     is_open: AtomicBool,
-    is_ending: AtomicBool,
-    reader: OnceLock<Thread>,
     /// The thread's counters.
     pub cells: RedisCells,
 }
@@ -128,21 +123,15 @@ impl CacheLink {
 
     /// Ends the threads: no further jobs come.
     pub fn end(&self) {
-        for lane in &self.lanes {
-            lane.is_ending.store(true, Ordering::Release);
-            lane.wake();
-        }
+        self.lanes.iter().for_each(|lane| lane.jobs.end());
     }
 }
 
 impl Default for CacheLane {
     fn default() -> Self {
         Self {
-            jobs: ArrayQueue::new(CACHE_JOBS_MAX),
-            size: AtomicUsize::new(0),
+            jobs: SizedQueue::new(CACHE_JOBS_MAX, CACHE_JOBS_SIZE_MAX),
             is_open: AtomicBool::new(false),
-            is_ending: AtomicBool::new(false),
-            reader: OnceLock::new(),
             cells: RedisCells::default(),
         }
     }
@@ -150,33 +139,9 @@ impl Default for CacheLane {
 
 impl CacheLane {
     fn push(&self, job: CacheJob) -> Result<(), LaneRefusal> {
-        let size = job.size();
-        let before = self.size.fetch_add(size, Ordering::Relaxed);
-        let fits = before.saturating_add(size) <= CACHE_JOBS_SIZE_MAX;
-        if !fits || self.jobs.push(job).is_err() {
-            self.size.fetch_sub(size, Ordering::Relaxed);
-            return Err(LaneRefusal::Full);
-        }
-        self.wake();
+        self.jobs.push(job).map_err(|_| LaneRefusal::Full)?;
+        self.jobs.wake();
         Ok(())
-    }
-
-    /// Takes the next job.
-    pub fn pop(&self) -> Option<CacheJob> {
-        let job = self.jobs.pop()?;
-        self.size.fetch_sub(job.size(), Ordering::Relaxed);
-        Some(job)
-    }
-
-    /// Makes the calling thread the one that reads; a job unparks it from now on.
-    pub fn set_reader(&self) {
-        self.reader.get_or_init(std::thread::current);
-    }
-
-    fn wake(&self) {
-        if let Some(reader) = self.reader.get() {
-            reader.unpark();
-        }
     }
 
     /// Sets whether there is a connection. Jobs that wait for a lost one are dropped, which answers
@@ -186,19 +151,13 @@ impl CacheLane {
         self.cells.connections.set(is_open.into());
         if !is_open {
             // A job that comes beside this waits until its request gives up, or the thread takes it.
-            while self.pop().is_some() {}
+            while self.jobs.pop().is_some() {}
         }
-    }
-
-    /// Returns true if no further jobs come.
-    pub fn is_ending(&self) -> bool {
-        self.is_ending.load(Ordering::Acquire)
     }
 }
 
-impl CacheJob {
-    /// Returns the bytes that it keeps in memory.
-    fn size(&self) -> usize {
+impl QueuedSize for CacheJob {
+    fn queued_size(&self) -> usize {
         let of = |tensors: &[Tensor], more: usize| {
             tensors.iter().map(|tensor| tensor.contents.len()).fold(more, usize::saturating_add)
         };
@@ -233,11 +192,11 @@ mod tests {
         assert_eq!(link.push(0, store(1)), Err(LaneRefusal::Full), "too many");
         link.lanes()[0].set_open(false);
         link.lanes()[0].set_open(true);
-        assert!(link.lanes()[0].pop().is_none(), "what waited is dropped with the connection");
+        assert!(link.lanes()[0].jobs.pop().is_none(), "what waited is dropped with the connection");
         assert_eq!(link.push(0, store(CACHE_JOBS_SIZE_MAX + 1)), Err(LaneRefusal::Full), "too large");
         assert_eq!(link.push(0, store(CACHE_JOBS_SIZE_MAX)), Ok(()), "what was refused takes no room");
         assert_eq!(link.push(0, store(1)), Err(LaneRefusal::Full));
-        assert!(link.lanes()[0].pop().is_some());
+        assert!(link.lanes()[0].jobs.pop().is_some());
         assert_eq!(link.push(0, store(1)), Ok(()));
     }
 
@@ -248,7 +207,7 @@ mod tests {
         for from in 0..4 {
             assert_eq!(link.push(from, store(1)), Ok(()), "{from}");
         }
-        let waiting = |lane: usize| std::iter::from_fn(|| link.lanes()[lane].pop()).count();
+        let waiting = |lane: usize| std::iter::from_fn(|| link.lanes()[lane].jobs.pop()).count();
         assert_eq!([waiting(0), waiting(1), waiting(2)], [0, 0, 4]);
         link.lanes()[0].set_open(true);
         for from in 0..4 {

@@ -4,6 +4,7 @@
 //! its steps (`.ci/run interleave`). A shard never waits for a lock in here.
 
 pub mod cache_link;
+pub mod closable_queue;
 pub mod completions;
 pub mod deferred_wakes;
 pub mod given_up;
@@ -21,6 +22,7 @@ pub mod response_order;
 pub mod run_limit;
 pub mod semaphore;
 pub mod served_model;
+pub mod sized_queue;
 pub mod sync;
 #[cfg(test)]
 pub mod testing;

@@ -15,6 +15,7 @@ use crate::protocol::keys::file::KeyFile;
 use crate::protocol::keys::{KeyDigest, KeyTable};
 use crate::settings::NewKey;
 use crate::shard::ServerContext;
+use crate::shard::mailbox::ShardNews;
 use crate::wire::base64;
 
 /// The keys of a server.
@@ -63,7 +64,7 @@ impl WatchedFiles for ApiKeys {
             Ok(file) => {
                 let before = self.table.as_ref().or(server_context.keys.initial.as_ref());
                 let table = Arc::new(KeyTable::new(&file, before.map(|table| &**table), mailboxes.len()));
-                mailboxes.iter().for_each(|mailbox| mailbox.push_keys(Arc::clone(&table)));
+                mailboxes.iter().for_each(|mailbox| mailbox.push(ShardNews::Keys(Arc::clone(&table))));
                 let count = file.entries.len();
                 log::info(&format!("the file of API keys has changed: {count} clients have keys from now on"));
                 self.table = Some(table);

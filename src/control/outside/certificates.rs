@@ -16,6 +16,7 @@ use crate::runtime::clock;
 use crate::settings::{PortTls, TlsSettings};
 use crate::shard::ServerContext;
 use crate::shard::connections::tls_configs::TlsConfigs;
+use crate::shard::mailbox::ShardNews;
 
 /// The certificates of a server.
 pub struct Certificates {
@@ -99,7 +100,7 @@ impl WatchedFiles for Certificates {
             Ok(configs) => {
                 self.configs = Arc::new(configs);
                 for mailbox in &server_context.control_link.mailboxes {
-                    mailbox.push_tls(Arc::clone(&self.configs));
+                    mailbox.push(ShardNews::Tls(Arc::clone(&self.configs)));
                 }
                 self.board.reloads.succeeded.add(1);
                 log::info("the files of TLS have changed; new connections get the new certificates");

@@ -24,6 +24,7 @@ use crate::protocol::shared_memory::{
 };
 use crate::settings::Settings;
 use crate::shard::ServerContext;
+use crate::shard::mailbox::ShardNews;
 use crate::shard::services::shared_memory::{
     CopyRequest, FetchedInput, OrderedRegions, PublishedRegions, RegionReply, SharedMemoryClient,
 };
@@ -105,7 +106,7 @@ impl RegionOwner {
         for mailbox in
             self.server_context.upgrade().iter().flat_map(|server_context| &server_context.control_link.mailboxes)
         {
-            mailbox.push_regions(Arc::clone(&published));
+            mailbox.push(ShardNews::Regions(Arc::clone(&published)));
         }
     }
 

@@ -43,7 +43,7 @@ use crate::protocol::trace::TraceOrder;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::clock;
 use crate::settings::ControlMode;
-use crate::shard::mailbox::{ControlEvent, ModelChange, ModelHandle};
+use crate::shard::mailbox::{ControlEvent, ModelChange, ModelHandle, ShardNews};
 use crate::shard::services::control_request::ControlReply;
 use crate::shard::services::trace_settings::{PublishedTraces, TraceReply};
 use crate::time::Instant;
@@ -330,11 +330,11 @@ impl ControlThread {
         let server_context = &self.context.server_context;
         if let Some(queue) = &server_context.traces.queue {
             // The traces of settings that were replaced go to their file.
-            queue.wake();
+            queue.records.wake();
         }
         let published = Arc::new(PublishedTraces::new(next, reply));
         for mailbox in &server_context.control_link.mailboxes {
-            mailbox.push_traces(Arc::clone(&published));
+            mailbox.push(ShardNews::Traces(Arc::clone(&published)));
         }
     }
 
@@ -401,7 +401,8 @@ impl ControlThread {
         for mailbox in &self.context.server_context.control_link.mailboxes {
             // In the order of the mailboxes: an inline instance was made with that shard's threads.
             let added = by_shard.iter_mut().filter_map(Iterator::next).collect();
-            mailbox.push(ModelChange { number, overview: Arc::clone(&overview), removed: removed.clone(), added });
+            let change = ModelChange { number, overview: Arc::clone(&overview), removed: removed.clone(), added };
+            mailbox.push(ShardNews::Models(change));
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-use crate::queue::sync::{AtomicBool, SharedQueue, fence};
+use crate::queue::closable_queue::ClosableQueue;
 use crate::runtime::socket::Socket;
 use crate::shard::connections::listener_kind::ListenerKind;
 
@@ -45,9 +45,7 @@ impl Drop for ConnectionPlace {
 /// The connections that other shards hand over to one shard, and the load of that shard.
 #[derive(Default)]
 pub struct ConnectionInbox {
-    waiting: SharedQueue<HandedConnection>,
-    /// True if the shard runs and polls.
-    is_open: AtomicBool,
+    waiting: ClosableQueue<HandedConnection>,
     /// Its connections of clients, and those on their way to it.
     count: Arc<CachePadded<AtomicUsize>>,
     /// The share of its recent time in which it worked, in thousandths.
@@ -57,15 +55,12 @@ pub struct ConnectionInbox {
 impl ConnectionInbox {
     /// The shard runs and polls from now on.
     pub fn open(&self) {
-        self.is_open.store(true, Ordering::SeqCst);
+        self.waiting.open();
     }
 
     /// The shard takes no further connections from others. It polls once more afterwards.
     pub fn close(&self) {
-        self.is_open.store(false, Ordering::SeqCst);
-        // Dekker's handshake with `push`: the last poll sees the pushed connection, or `push` sees
-        // that the shard has closed.
-        fence(Ordering::SeqCst);
+        self.waiting.close();
     }
 
     /// Its connections of clients, and those on their way to it.
@@ -89,26 +84,17 @@ impl ConnectionInbox {
     /// # Errors
     /// A connection, perhaps another one, if the shard no longer takes any.
     pub fn push(&self, arrival: HandedConnection) -> Result<(), HandedConnection> {
-        if !self.is_open.load(Ordering::SeqCst) {
-            return Err(arrival);
-        }
-        self.waiting.push(arrival);
-        fence(Ordering::SeqCst);
-        if self.is_open.load(Ordering::SeqCst) {
-            return Ok(());
-        }
-        self.waiting.pop().map_or(Ok(()), Err)
+        self.waiting.push(arrival)
     }
 
     /// The next connection, in the order they came.
     pub fn poll(&self) -> Option<HandedConnection> {
-        self.waiting.pop()
+        self.waiting.poll()
     }
 
     /// The weight by which shards are compared; `None` for one that takes nothing from others.
     fn weight(&self) -> Option<usize> {
-        let is_open = self.is_open.load(Ordering::Relaxed);
-        is_open.then(|| weight(self.count(), self.busy.load(Ordering::Relaxed)))
+        self.waiting.is_open().then(|| weight(self.count(), self.busy.load(Ordering::Relaxed)))
     }
 }
 

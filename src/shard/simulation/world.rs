@@ -23,7 +23,7 @@ use crate::runtime::executor::{self, Task};
 use crate::runtime::simulation::{self, SimulatedFault, is_planted, note};
 use crate::scheduler::QueueBounds;
 use crate::shard::connections::receive_budget::ProcessReceiveBudget;
-use crate::shard::mailbox::{ControlEvent, ControlSender, HandleRoute, ModelChange, ModelHandle};
+use crate::shard::mailbox::{ControlEvent, ControlSender, HandleRoute, ModelChange, ModelHandle, ShardNews};
 use crate::shard::simulation::backend::{SimulatedModel, echo_spec};
 use crate::shard::simulation::ledger::{Ledger, RunResult};
 use crate::shard::simulation::plan::{ClientPlan, ClientProtocol, RunPlan};
@@ -199,7 +199,8 @@ impl World {
             for (mailbox, producer) in context.control_link.mailboxes.iter().zip(producers) {
                 let added = ModelHandle { served: Arc::clone(&served), route: HandleRoute::Queue(producer) };
                 let (overview, removed) = (Arc::default(), vec![Arc::clone(&old)]);
-                mailbox.push(ModelChange { number: 1, overview, removed, added: vec![added] });
+                let change = ModelChange { number: 1, overview, removed, added: vec![added] };
+                mailbox.push(ShardNews::Models(change));
             }
             while left > 0 && !context.lifecycle.is_draining() {
                 let (come, of_drain) = (Arc::clone(&events), Arc::clone(&context));

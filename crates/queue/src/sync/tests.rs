@@ -3,7 +3,7 @@
 //! read. A thread that sleeps forever is a deadlock: time stands still, so no timer can hide a lost
 //! wake-up.
 //!
-//! It runs the real code of `model_queue`, `parkings`, `queue_producer`, `completions`, `request_slots`,
+//! It runs the real code of `closable_queue`, `model_queue`, `parkings`, `queue_producer`, `completions`, `request_slots`,
 //! `deferred_wakes`, `response_order` and `semaphore`. Stand-ins (`checked.rs`) replace the rings, the queues, the
 //! wakers and thread parking, whose correctness is their crates' business. Counters that no protocol depends on
 //! (admission, metrics) are the standard library's and change in one step. Not covered: the executor's own wake-up
@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use crate::closable_queue::ClosableQueue;
 use crate::completions::Completions;
 use crate::deferred_wakes::DeferredWakes;
 use crate::model_queue::queue_producer::QueueProducer;
@@ -503,6 +504,29 @@ fn a_permit_goes_from_hand_to_hand_and_whoever_leaves_takes_none_along() {
     check(1, || share_one_permit(&[Wish::Patient, Wish::Fleeting, Wish::Patient]));
 }
 
+/// Two threads push while the owner closes: each value is polled, or given back to one of them.
+fn close_while_two_push() {
+    let queue = Arc::new(ClosableQueue::default());
+    queue.open();
+    let pushers: Vec<_> = (0..2)
+        .map(|value| {
+            let queue = Arc::clone(&queue);
+            loom::thread::spawn(move || usize::from(queue.push(value).is_err()))
+        })
+        .collect();
+    queue.close();
+    let poll_all = || std::iter::from_fn(|| queue.poll()).count();
+    let polled = poll_all();
+    let returned: usize = pushers.into_iter().map(|thread| thread.join().unwrap()).sum();
+    assert_eq!(polled + returned, 2, "a value is left behind");
+    assert_eq!(poll_all(), 0);
+}
+
+#[test]
+fn a_queue_that_closes_leaves_nothing_behind() {
+    check(3, close_while_two_push);
+}
+
 #[test]
 fn each_planted_fault_is_found_by_the_promise_that_it_breaks() {
     let find = |fault, scenario: fn()| {
@@ -520,6 +544,7 @@ fn each_planted_fault_is_found_by_the_promise_that_it_breaks() {
         (PlantedFault::Claim, (|| withdraw(eager())) as fn(), "leaves once"),
         (PlantedFault::Countdown, || serve(patient(3), &[&[1], &[1], &[1]], 1), "deadlock"),
         (PlantedFault::Fence, || serve(eager(), &[&[1]], 1), "deadlock"),
+        (PlantedFault::Fence, close_while_two_push, "left behind"),
         (PlantedFault::Swap, || serve_at_once_by_the_first(single(), &[&[1, 1]]), "deadlock"),
         (PlantedFault::Token, || serve(eager(), &[&[1]], 1), "deadlock"),
         (PlantedFault::Claim, || share_one_permit(&[Wish::Patient, Wish::Patient]), "two have the one permit"),

@@ -92,8 +92,8 @@ struct RedisThread {
 
 impl RedisThread {
     fn run(mut self) {
-        self.lane.set_reader();
-        while !self.lane.is_ending() {
+        self.lane.jobs.set_reader();
+        while !self.lane.jobs.is_ending() {
             let fault = match RedisConnection::open(&self.settings) {
                 Ok(mut connection) => {
                     self.handle_connected();
@@ -137,7 +137,7 @@ impl RedisThread {
     /// Waits before the next attempt, or until the server ends.
     fn pause(&mut self) {
         let until = clock::now() + self.pauses.next();
-        while !self.lane.is_ending() {
+        while !self.lane.jobs.is_ending() {
             let left = until.since(clock::now());
             if left.is_zero() {
                 return;
@@ -149,7 +149,7 @@ impl RedisThread {
     /// Serves the jobs of the lane until the server ends.
     fn serve(&mut self, connection: &mut RedisConnection) -> io::Result<()> {
         let mut idle_since = clock::now();
-        while !self.lane.is_ending() {
+        while !self.lane.jobs.is_ending() {
             let exchange = RedisExchange::gather(&self.lane);
             let now = clock::now();
             if !exchange.replies.is_empty() {
@@ -229,7 +229,7 @@ impl RedisExchange {
         let mut exchange = Self::default();
         while exchange.replies.len() < REDIS_COMMANDS_MAX
             && exchange.commands.len() < REDIS_COMMANDS_SIZE
-            && let Some(job) = lane.pop()
+            && let Some(job) = lane.jobs.pop()
         {
             exchange.add(job, lane);
         }

@@ -81,9 +81,9 @@ impl TraceExporter {
         let mut batch: Vec<Span> = Vec::new();
         let mut due = None;
         loop {
-            let is_ending = queue.is_ending();
+            let is_ending = queue.records.is_ending();
             while batch.len() < self.batch_spans
-                && let Some(record) = queue.pop()
+                && let Some(record) = queue.records.pop()
             {
                 let epoch = clock::epoch_at_start();
                 batch.extend(otlp::spans(record, epoch, random_id()));
@@ -197,7 +197,7 @@ impl ExportWait<'_> {
         loop {
             let outcome = step();
             let took = clock::now().since(self.began);
-            if took > self.timeouts.exchange || (self.queue.is_ending() && took > self.timeouts.ending) {
+            if took > self.timeouts.exchange || (self.queue.records.is_ending() && took > self.timeouts.ending) {
                 return Err(io::Error::new(ErrorKind::TimedOut, "it did not answer in time"));
             }
             match outcome {
@@ -268,7 +268,7 @@ mod tests {
         let exporter = TraceExporter { host, port, timeouts, ..TraceExporter::new(&TraceSettings::default()) };
         let queue = TraceQueue::new(1);
         if is_ending {
-            queue.end();
+            queue.records.end();
         }
         let began = clock::now();
         let outcome = exporter.post(&vec![0; size], &queue);

@@ -58,15 +58,15 @@ impl TraceFiles {
     /// Writes records until they end.
     pub fn run(mut self, queue: &TraceQueue) {
         loop {
-            let is_ending = queue.is_ending();
-            while let Some(record) = queue.pop() {
+            let is_ending = queue.records.is_ending();
+            while let Some(record) = queue.records.pop() {
                 self.handle_record(&record, queue);
             }
             self.flush(is_ending, queue);
             if is_ending {
                 return;
             }
-            if queue.is_empty() {
+            if queue.records.is_empty() {
                 std::thread::park();
             }
         }

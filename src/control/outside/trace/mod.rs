@@ -58,7 +58,7 @@ impl TraceThread {
         spawn("traces".to_owned(), move || {
             // Dropped when the thread ends, which closes the channel.
             let _running = running;
-            reader.set_reader();
+            reader.records.set_reader();
             if settings.is_opentelemetry {
                 TraceExporter::new(&settings).run(&reader);
             } else {
@@ -70,7 +70,7 @@ impl TraceThread {
 
     /// Writes the records that wait, and ends. All shards have ended by then.
     pub fn end(self) {
-        self.queue.end();
+        self.queue.records.end();
         if self.ended.recv_timeout(TRACE_END_TIMEOUT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
             log::warning("the last traces could not be written in time");
         }

@@ -12,7 +12,7 @@ use crate::backend::details::CallChain;
 use crate::limits::{NESTED_CALLS_MAX, NESTED_RESPONSES_UNREAD_MAX};
 use crate::model::spec::ensemble::{Ensemble, EnsembleStep};
 use crate::shard::gateway::ShardGateway;
-use crate::shard::mailbox::ControlEvent;
+use crate::shard::mailbox::{ControlEvent, ShardMailbox};
 use crate::shard::nested_queue::{NestedQueue, PushOutcome};
 
 fn start(models: Vec<TrialModel>) -> TrialServer {
@@ -374,6 +374,13 @@ fn a_shard_takes_so_many_and_what_it_drops_is_answered() {
     queue.close();
     drop(queue);
     assert_eq!(replies.try_iter().count(), NESTED_CALLS_MAX);
+    // A shard whose thread ends without having drained.
+    let mailbox = ShardMailbox::default();
+    mailbox.nested().open();
+    assert!(matches!(mailbox.push_nested(work()), PushOutcome::Pushed));
+    mailbox.close();
+    assert_eq!(replies.try_recv().unwrap().outputs.unwrap_err().text(), "server is stopping; BLS calls are refused");
+    assert_eq!((mailbox.nested().in_flight(), mailbox.nested().is_open()), (0, false));
 }
 
 #[test]
