@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -207,7 +208,8 @@ impl Twin {
         let title = if steps == "on" { "the steps" } else { "model.py" };
         let cannot = |error: io::Error| format!("{title} cannot be served: {error}");
         let folder = std::env::temp_dir().join(format!("deuteron-compare-{}-{steps}", std::process::id()));
-        fs::create_dir_all(&folder).map_err(cannot)?;
+        // For its owner alone: the log quotes the model's files, and a folder of another user may hold anything.
+        fs::DirBuilder::new().mode(0o700).create(&folder).map_err(cannot)?;
         let log = fs::File::create(folder.join("log")).map_err(cannot)?;
         let program = std::env::current_exe().map_err(cannot)?;
         let ports = ["--http-port=0", "--grpc-port=0", "--metrics-port=0", "--http-address=127.0.0.1"];

@@ -11,6 +11,7 @@ use crate::support::folder::Folder;
 use crate::support::gate::Gate;
 use crate::support::over::Over;
 use crate::support::server::Server;
+use crate::support::wait::wait_until;
 use crate::support::{http, repository};
 use serde_json::Value;
 
@@ -65,14 +66,6 @@ fn index(server: &Server) -> String {
         format!("{}{}{}{}", word("name").trim_start(), word("version"), word("state"), word("reason"))
     };
     lines.iter().map(line).collect::<Vec<_>>().join("; ")
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < CHANGE_MAX, "{what} did not come");
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn wait_index(server: &Server, want: &str) {

@@ -15,6 +15,7 @@ use crate::support::over::Over;
 use crate::support::protobuf::Message;
 use crate::support::python::Environment;
 use crate::support::server::Server;
+use crate::support::wait::wait_until;
 use crate::support::{metrics, onnx, repository};
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -119,14 +120,6 @@ fn one(server: &Server, model: &str, value: f64) -> Result<f64, (u16, String)> {
 
 fn error(text: &str) -> String {
     json!({ "error": text }).to_string()
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < WAIT_MAX, "{what} did not come");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn count(server: &Server, model: &str, name: &str) -> u64 {

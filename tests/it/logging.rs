@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::support::folder::Folder;
 use crate::support::grpc;
@@ -16,6 +15,7 @@ use crate::support::protobuf::Message;
 use crate::support::python::Environment;
 use crate::support::repository::{self, Flavour};
 use crate::support::server::{Ports, Server};
+use crate::support::wait::wait_until;
 use crate::support::{escape::escape, http};
 
 const INFER: &str = "/v2/models/identity_fp32/infer";
@@ -34,14 +34,6 @@ fn body(id: &str) -> Vec<u8> {
 fn message(model: &str, id: &str) -> Vec<u8> {
     let input = Message::new().bytes(1, "INPUT0").bytes(2, "FP32").packed(3, &[1, 1]);
     Message::new().bytes(1, model).bytes(3, id).message(5, input).bytes(7, [0; 4]).into_bytes()
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}: it never comes");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Waits until `count` lines of a log contain a word, and returns them.

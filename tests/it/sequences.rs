@@ -9,6 +9,7 @@ use crate::support::h2;
 use crate::support::http::{self, Response};
 use crate::support::protobuf::Message;
 use crate::support::server::Server;
+use crate::support::wait::wait_until;
 use crate::support::{metrics, onnx, repository};
 
 const CONTROLS: &str =
@@ -84,14 +85,6 @@ fn ended(server: &Server, reason: &str) -> u64 {
 
 fn sequences(server: &Server, state: &str) -> u64 {
     metrics::metric(server.metrics(), &format!("deuteron_sequences{{model=\"m\",state=\"{state}\",version=\"1\"}}"))
-}
-
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// Runs many clients with more sequences than slots, each of which must get exactly its own sum.

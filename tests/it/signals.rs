@@ -14,6 +14,7 @@ use crate::support::http::{self, Connection};
 use crate::support::protobuf::Message;
 use crate::support::repository::{self, Flavour};
 use crate::support::server::{Ports, Server};
+use crate::support::wait::wait_until;
 use deuteron::wire::proto::inference as proto;
 use prost::Message as _;
 
@@ -37,14 +38,6 @@ fn status(server: &Server, path: &str) -> u16 {
 
 /// Time limit for an end that does not wait for a minute, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
 
 /// Waits for the end after a signal. Returns the exit code, and the time that it took.
 fn end(server: &mut Server) -> (Option<i32>, Duration) {

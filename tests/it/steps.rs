@@ -9,9 +9,11 @@ use serde_json::{Value, json};
 
 use crate::support::folder::Folder;
 use crate::support::http;
+use crate::support::metrics;
 use crate::support::onnx::{FLOAT, Onnx};
 use crate::support::python::Environment;
 use crate::support::server::Server;
+use crate::support::wait::wait_until;
 
 /// A model that is not started: its `model.py` fails at once.
 const BROKEN_PYTHON: &str = "raise SystemExit('model.py must not run')\n";
@@ -131,6 +133,55 @@ fn requests_of_clients_share_batches_of_the_model_between_steps() {
     let statistics: Value = serde_json::from_slice(&statistics.body).unwrap();
     let model = &statistics["model_stats"][0];
     assert_eq!((&model["inference_count"], &model["execution_count"]), (&json!(4), &json!(1)));
+}
+
+/// A batch counts as one execution, also if a step refuses its first request.
+#[test]
+fn a_request_that_a_step_refuses_leaves_the_rest_of_its_batch() {
+    let folder = Folder::new("steps-refuse");
+    let parse = r#"{"step": "parse", "input": "text", "output": "x", "datatype": "FP32"}"#;
+    let cast = |input| format!(r#"{{"step": "cast", "input": "{input}", "output": "whole", "datatype": "INT64"}}"#);
+    let config = "max_batch_size: 8\n\
+        input { name: \"text\" data_type: TYPE_STRING dims: 1 reshape { shape: [] } }\n\
+        output { name: \"whole\" data_type: TYPE_INT64 dims: 3 }\n\
+        dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 60000000 }\n\
+        instance_group { count: 1 }\n\
+        parameters { key: \"placement\" value { string_value: \"worker\" } }\n";
+    let around = format!(r#"{{"steps": [{parse}, {{"step": "model"}}, {}]}}"#, cast("y"));
+    write(folder.path(), "around", &[("config.pbtxt", config), ("1/steps.json", &around)]);
+    fs::write(folder.path().join("around/1/model.onnx"), doubling()).unwrap();
+    let list = format!(r#"{{"steps": [{parse}, {}]}}"#, cast("x"));
+    write(
+        folder.path(),
+        "list",
+        &[("config.pbtxt", &format!("backend: \"steps\"\n{config}")), ("1/steps.json", &list)],
+    );
+    let server = Server::deuteron(folder.path(), &["--onnx-engine=embedded"]);
+    for (model, factor) in [("around", 2), ("list", 1)] {
+        let ask = |text: &str| {
+            infer(&server, model, &json!([{ "name": "text", "shape": [1, 1], "datatype": "BYTES", "data": [text] }]))
+        };
+        let waiting = format!("nv_inference_pending_request_count{{model=\"{model}\",version=\"1\"}}");
+        std::thread::scope(|scope| {
+            let refused = scope.spawn(|| ask("[1, 2"));
+            wait_until("the first request waits", || metrics::metric(server.metrics(), &waiting) == 1);
+            for client in 0..3 {
+                let ask = &ask;
+                scope.spawn(move || {
+                    let (status, answer) = ask(&format!("[{client}, 1, -1]"));
+                    assert_eq!(status, 200, "{answer}");
+                    assert_eq!(output(&answer, "whole"), &json!([factor * client, factor, -factor]), "{model}");
+                });
+            }
+            let (status, answer) = refused.join().unwrap();
+            assert_eq!(status, 400, "{answer}");
+        });
+        let statistics = http::get(server.http(), &format!("/v2/models/{model}/stats")).unwrap();
+        let statistics: Value = serde_json::from_slice(&statistics.body).unwrap();
+        let counts = &statistics["model_stats"][0];
+        let counts = ["inference_count", "execution_count"].map(|name| counts[name].as_u64().unwrap());
+        assert_eq!(counts, [3, 1], "{model}");
+    }
 }
 
 #[test]

@@ -5,13 +5,14 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::folder::Folder;
 use crate::support::http::Connection;
 use crate::support::repository::{self, Flavour};
 use crate::support::server::{Ports, Server};
 use crate::support::skipped::{skip, skip_unless_ci};
+use crate::support::wait::wait_until;
 
 const BODY: &[u8] = br#"{"inputs":[{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[2]}]}"#;
 
@@ -99,14 +100,6 @@ impl Wrapped {
             (group == self.id() && name != "ps").then_some(id)
         };
         listed.lines().filter_map(of_group).collect()
-    }
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
-        thread::sleep(Duration::from_millis(5));
     }
 }
 

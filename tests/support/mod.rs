@@ -26,3 +26,4 @@ pub mod server;
 pub mod skipped;
 pub mod time_limit;
 pub mod triton;
+pub mod wait;

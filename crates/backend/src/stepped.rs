@@ -124,9 +124,15 @@ struct SteppedInstance {
 
 impl Instance for SteppedInstance {
     fn run(&mut self, batch: Batch) {
-        let Batch { requests, clock, ended, .. } = batch;
+        let Batch { requests, rows, clock, ended } = batch;
         let Some(inner) = &mut self.inner else {
-            requests.into_iter().for_each(|request| run_list(&self.spec, &self.steps, request, clock));
+            let mut is_first = true;
+            for mut request in requests {
+                let outputs = run_list(&self.spec, &self.steps, &mut request, clock);
+                // The batch counts with its first answer, and a failed one counts nothing.
+                request.responder.set_batch(rows, outputs.is_ok() && std::mem::take(&mut is_first));
+                request.responder.send(outputs);
+            }
             return;
         };
         let mut groups: Vec<Vec<Request>> = Vec::new();
@@ -149,8 +155,11 @@ impl Instance for SteppedInstance {
             }
         }
         let mut ended = Some(ended);
-        for requests in groups {
+        for mut requests in groups {
             let rows = requests.iter().fold(0_u32, |sum, request| sum.saturating_add(request.rows));
+            for (index, request) in requests.iter_mut().enumerate() {
+                request.responder.set_batch(rows, index == 0);
+            }
             inner.run(Batch { requests, rows, clock, ended: ended.take().unwrap_or_default() });
         }
     }
@@ -182,8 +191,8 @@ impl Instance for SteppedInstance {
     }
 }
 
-/// Runs a list that is the model on a request, and answers it.
-fn run_list(spec: &ModelSpec, steps: &ModelSteps, mut request: Request, clock: Clock) {
+/// Runs a list that is the model on a request, and returns the outputs of its answer.
+fn run_list(spec: &ModelSpec, steps: &ModelSteps, request: &mut Request, clock: Clock) -> Result<Vec<Tensor>, Error> {
     request.responder.stamps.input_end = clock();
     let outputs = guarded(|| {
         let mut tensors = steps.list.begin(|name| input(spec, &request.inputs, name))?;
@@ -195,7 +204,7 @@ fn run_list(spec: &ModelSpec, steps: &ModelSteps, mut request: Request, clock: C
     });
     let now = clock();
     (request.responder.stamps.infer_end, request.responder.stamps.output_end) = (now, now);
-    request.responder.send(outputs);
+    outputs
 }
 
 /// Runs the steps before the model: the request then has the model's inputs, and its answer goes through the others.
