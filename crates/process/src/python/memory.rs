@@ -278,3 +278,103 @@ impl OpenedSpan {
 fn to_size(size: u64) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: RegionLimit =
+        RegionLimit { size_max: 8192, flag: "--python-memory-bytes-max", process: "a Python process" };
+
+    fn first_size(memory: &RequestMemory) -> Option<usize> {
+        memory.first().map(RequestRegion::size)
+    }
+
+    #[test]
+    fn a_full_region_gives_way_to_a_larger_one_and_goes_with_its_last_slot() {
+        let mut memory = RequestMemory::new(1024, LIMIT).unwrap();
+        assert_eq!(memory.allocate(0).unwrap().0, Span::default(), "no bytes, no slot");
+        let (first, new) = memory.allocate(512).unwrap();
+        assert_eq!((first, new.is_none()), (Span { slot: 1, region: 0, offset: 0, size: 512 }, true));
+        let (second, new) = memory.allocate(500).unwrap();
+        assert_eq!((second, new.is_none()), (Span { slot: 2, region: 0, offset: 512, size: 500 }, true));
+        // Twice the last; the third is as large as its message.
+        let (third, new) = memory.allocate(1).unwrap();
+        assert_eq!(third, Span { slot: 3, region: 1, offset: 0, size: 1 });
+        assert_eq!(new.map(|new| (new.index, new.size)), Some((1, 2048)));
+        let (fourth, new) = memory.allocate(8000).unwrap();
+        assert_eq!(fourth, Span { slot: 4, region: 2, offset: 0, size: 8000 });
+        let new = new.unwrap();
+        let size = rustix::fs::fstat(&new.file).unwrap().st_size;
+        assert_eq!((new.index, new.size, size), (2, 8192, 8192));
+        assert!(memory.free(first.slot));
+        assert_eq!(first_size(&memory), Some(1024), "it has another slot");
+        assert!(memory.free(second.slot));
+        assert_eq!(first_size(&memory), Some(2048));
+        assert!(memory.free(third.slot));
+        assert_eq!(first_size(&memory), Some(8192));
+        assert!(memory.free(fourth.slot));
+        assert_eq!(first_size(&memory), Some(8192), "the newest stays without a slot");
+        assert_eq!(memory.allocate(8192).unwrap().0, Span { slot: 5, region: 2, offset: 0, size: 8192 });
+    }
+
+    #[test]
+    fn a_region_without_slots_is_replaced_at_once() {
+        let mut memory = RequestMemory::new(1024, LIMIT).unwrap();
+        let (span, _) = memory.allocate(1024).unwrap();
+        assert!(memory.free(span.slot));
+        assert_eq!(memory.allocate(1025).unwrap().0.region, 1);
+        assert_eq!(first_size(&memory), Some(2048));
+    }
+
+    #[test]
+    fn beyond_the_limit_a_batch_is_refused_and_the_slots_stay() {
+        let mut memory = RequestMemory::new(u64::MAX, LIMIT).unwrap();
+        assert_eq!(first_size(&memory), Some(8192), "the first has the limit too");
+        let refused = |memory: &mut RequestMemory, size| memory.allocate(size).err().unwrap();
+        let error = refused(&mut memory, 8193);
+        assert_eq!(error.code(), Code::Exhausted);
+        assert!(error.text().contains("8193 bytes") && error.text().contains(LIMIT.flag), "{}", error.text());
+        let (span, _) = memory.allocate(8192).unwrap();
+        assert_eq!(refused(&mut memory, 1).code(), Code::Exhausted, "there is no larger one");
+        assert_eq!(refused(&mut memory, 1 << 40).code(), Code::Exhausted);
+        assert!(memory.free(span.slot));
+        assert_eq!(memory.allocate(1).unwrap().0, Span { slot: 2, region: 0, offset: 0, size: 1 });
+    }
+
+    #[test]
+    fn a_slot_that_is_not_in_use_is_false() {
+        let mut memory = RequestMemory::new(1024, LIMIT).unwrap();
+        let (span, _) = memory.allocate(64).unwrap();
+        assert!(!memory.free(0) && !memory.free(span.slot + 1));
+        assert!(memory.free(span.slot) && !memory.free(span.slot), "only once");
+    }
+
+    #[test]
+    fn numbers_of_slots_come_round_without_0_and_those_in_use() {
+        let mut memory = RequestMemory::new(1024, LIMIT).unwrap();
+        let mut slot = || memory.allocate(64).unwrap().0.slot;
+        assert_eq!((slot(), slot()), (1, 2));
+        memory.next_slot = u32::MAX;
+        let mut slot = || memory.allocate(64).unwrap().0.slot;
+        assert_eq!((slot(), slot()), (u32::MAX, 3));
+    }
+
+    #[test]
+    fn tensors_lie_where_their_span_says() {
+        let mut memory = RequestMemory::new(1024, LIMIT).unwrap();
+        memory.allocate(64).unwrap();
+        let tensor = |contents: &'static [u8]| Tensor {
+            datatype: base::tensor::Datatype::Uint8,
+            shape: base::tensor::Shape::from_slice(&[contents.len() as i64]),
+            contents: Bytes::from_static(contents),
+        };
+        let (span, _) = memory.allocate(67).unwrap();
+        memory.write(&span, &[tensor(b"ab"), tensor(b""), tensor(b"cde")]);
+        let mut bytes = [0; 256];
+        rustix::io::pread(memory.first().unwrap().fd(), &mut bytes, 0).unwrap();
+        assert_eq!((&bytes[64..66], &bytes[128..131]), (&b"ab"[..], &b"cde"[..]));
+        // Without elements there is no span, and its region may be gone.
+        memory.write(&Span { region: 7, ..Span::default() }, &[tensor(b"")]);
+    }
+}
