@@ -4,26 +4,23 @@
 //! the instance when the last view of a response slot is gone.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::python::allocator::RegionAllocator;
 use crate::python::message::{ClaimedFile, ClaimedTensor, MessageError, Span};
 use crate::python::region::{
     HEAD_SIZE, ReleasedSlots, RequestRegion, ResponseRegion, SlotLease, TensorPolicy, take_tensor,
 };
+use crate::python::written::WrittenRegions;
 use base::error::{Code, Error};
 use base::tensor::Tensor;
 
 /// The request regions. New slots come from the newest; an older region goes with its last slot.
 pub struct RequestMemory {
     limit: RegionLimit,
-    regions: Vec<NumberedRegion>,
-    slots: HashMap<u32, (u16, Range<u64>)>,
-    next_slot: u32,
+    regions: WrittenRegions,
     next_region: u16,
 }
 
@@ -36,13 +33,6 @@ pub struct RegionLimit {
     pub flag: &'static str,
     /// The kind of process that shares it.
     pub process: &'static str,
-}
-
-struct NumberedRegion {
-    index: u16,
-    region: RequestRegion,
-    allocator: RegionAllocator,
-    slots: usize,
 }
 
 /// A region that the process must be sent before it is named.
@@ -61,14 +51,14 @@ impl RequestMemory {
     /// # Errors
     /// If the system has no memory for it.
     pub fn new(size: u64, limit: RegionLimit) -> Result<Self, Error> {
-        let mut memory = Self { limit, regions: Vec::new(), slots: HashMap::new(), next_slot: 1, next_region: 0 };
+        let mut memory = Self { limit, regions: WrittenRegions::default(), next_region: 0 };
         memory.add_region(size.min(limit.size_max))?;
         Ok(memory)
     }
 
     /// The first region, for the start of the process.
     pub fn first(&self) -> Option<&RequestRegion> {
-        self.regions.first().map(|region| &region.region)
+        self.regions.first()
     }
 
     /// A slot for `size` bytes; empty if `size` is 0. A region that is too full is replaced by a
@@ -81,17 +71,16 @@ impl RequestMemory {
         if size == 0 {
             return Ok((Span::default(), None));
         }
-        if let Some(span) = self.allocate_newest(size) {
+        if let Some(span) = self.regions.allocate(size) {
             return Ok((span, None));
         }
-        let newest = self.regions.last().map_or(0, |region| region.region.size() as u64);
+        let newest = self.regions.newest_size();
         let wanted = newest.saturating_mul(2).max(size.next_power_of_two()).min(self.limit.size_max);
         if size > wanted || wanted <= newest {
             return Err(self.too_large(size));
         }
-        self.regions.retain(|region| region.slots > 0);
         let new = self.add_region(wanted)?;
-        let span = self.allocate_newest(size).ok_or_else(|| self.too_large(size))?;
+        let span = self.regions.allocate(size).ok_or_else(|| self.too_large(size))?;
         Ok((span, Some(new)))
     }
 
@@ -106,19 +95,6 @@ impl RequestMemory {
         )
     }
 
-    fn allocate_newest(&mut self, size: u64) -> Option<Span> {
-        let newest = self.regions.last_mut()?;
-        let range = newest.allocator.allocate(size)?;
-        newest.slots += 1;
-        let (slot, region, offset) = (self.next_slot, newest.index, range.start);
-        self.slots.insert(slot, (region, range));
-        // A slot in use is never named twice: the numbers come round after four billion messages.
-        while self.slots.contains_key(&self.next_slot) || self.next_slot == 0 {
-            self.next_slot = self.next_slot.wrapping_add(1);
-        }
-        Some(Span { slot, region, offset, size })
-    }
-
     fn add_region(&mut self, size: u64) -> Result<NewRegion, Error> {
         let no_memory = |error: std::io::Error| {
             let process = self.limit.process;
@@ -129,15 +105,16 @@ impl RequestMemory {
         let index = self.next_region;
         self.next_region = self.next_region.wrapping_add(1);
         let size = region.size() as u64;
-        let allocator = RegionAllocator::new(size);
-        self.regions.push(NumberedRegion { index, region, allocator, slots: 0 });
+        self.regions.push(index, region);
+        self.drop_unused();
         Ok(NewRegion { index, size, file })
     }
 
     /// Copies tensors into a slot, placed as the messages say.
     pub fn write<'a>(&mut self, span: &Span, tensors: impl IntoIterator<Item = &'a Tensor>) {
-        if let Some(region) = self.regions.iter_mut().rev().find(|region| region.index == span.region) {
-            let written = region.region.write_parts(span, tensors.into_iter().map(|tensor| &*tensor.contents));
+        // Without bytes there is no slot to write to.
+        if span.size > 0 {
+            let written = self.regions.write_parts(span, tensors.into_iter().map(|tensor| &*tensor.contents));
             debug_assert!(written.is_ok(), "the slot was made for these tensors");
         }
     }
@@ -145,16 +122,14 @@ impl RequestMemory {
     /// The process no longer needs a slot; false if there is no such slot, which a sound process
     /// never reports.
     pub fn free(&mut self, slot: u32) -> bool {
-        let Some((index, range)) = self.slots.remove(&slot) else { return false };
-        let is_newest = self.regions.last().is_some_and(|newest| newest.index == index);
-        if let Some(region) = self.regions.iter_mut().find(|region| region.index == index) {
-            region.allocator.free(range);
-            region.slots -= 1;
-            if region.slots == 0 && !is_newest {
-                self.regions.retain(|region| region.index != index);
-            }
-        }
-        true
+        let is_known = self.regions.free(slot);
+        self.drop_unused();
+        is_known
+    }
+
+    /// The process is not told: it drops its mappings of older regions with the first batch in a newer one.
+    fn drop_unused(&mut self) {
+        self.regions.drop_unused(false, |_| ());
     }
 }
 
@@ -343,21 +318,18 @@ mod tests {
     }
 
     #[test]
+    fn without_memory_for_a_larger_region_the_newest_stays() {
+        let mut memory = RequestMemory::new(1024, RegionLimit { size_max: u64::MAX, ..LIMIT }).unwrap();
+        assert_eq!(memory.allocate(1 << 62).err().unwrap().code(), Code::Unavailable);
+        assert_eq!(memory.allocate(1024).unwrap().0, Span { slot: 1, region: 0, offset: 0, size: 1024 });
+    }
+
+    #[test]
     fn a_slot_that_is_not_in_use_is_false() {
         let mut memory = RequestMemory::new(1024, LIMIT).unwrap();
         let (span, _) = memory.allocate(64).unwrap();
         assert!(!memory.free(0) && !memory.free(span.slot + 1));
         assert!(memory.free(span.slot) && !memory.free(span.slot), "only once");
-    }
-
-    #[test]
-    fn numbers_of_slots_come_round_without_0_and_those_in_use() {
-        let mut memory = RequestMemory::new(1024, LIMIT).unwrap();
-        let mut slot = || memory.allocate(64).unwrap().0.slot;
-        assert_eq!((slot(), slot()), (1, 2));
-        memory.next_slot = u32::MAX;
-        let mut slot = || memory.allocate(64).unwrap().0.slot;
-        assert_eq!((slot(), slot()), (u32::MAX, 3));
     }
 
     #[test]

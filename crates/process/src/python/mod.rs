@@ -29,6 +29,7 @@ mod roster;
 mod spawn;
 mod starter;
 mod unpack;
+pub mod written;
 
 pub use self::context::PythonOptions;
 pub use self::library::{LibraryProcesses, LibraryVersion};
