@@ -6,19 +6,18 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
 use smallvec::SmallVec;
 
-use crate::python::allocator::RegionAllocator;
 use crate::python::message::process_side::{put_region_dropped, put_release, put_space};
 use crate::python::message::{ClaimedTensor, MessageError, Span, SpanLayout};
 use crate::python::region::{
     HEAD_SIZE, ReleasedSlots, RequestRegion, ResponseRegion, SlotLease, TensorPolicy, take_tensor,
 };
+use crate::python::written::WrittenRegions;
 use crate::triton_process::link::ProcessLink;
 use base::error::{Code, Error};
 use base::tensor::Tensor;
@@ -29,23 +28,9 @@ pub(super) struct ProcessMemory {
     inputs: Mutex<HashMap<u16, Arc<ResponseRegion>>>,
     /// Signalled when a region has come.
     has_come: Condvar,
-    outputs: Mutex<OutputRegions>,
+    outputs: Mutex<WrittenRegions>,
     /// Slots of inputs that are no longer referenced.
     released: Arc<ReleasedSlots>,
-}
-
-/// The regions that are written here.
-struct OutputRegions {
-    /// By their number; the newest is the last.
-    regions: Vec<(u16, OutputRegion)>,
-    slots: HashMap<u32, (u16, Range<u64>)>,
-    last_slot: u32,
-}
-
-struct OutputRegion {
-    region: RequestRegion,
-    allocator: RegionAllocator,
-    slots: usize,
 }
 
 impl ProcessMemory {
@@ -54,14 +39,14 @@ impl ProcessMemory {
     /// # Errors
     /// If they cannot be mapped.
     pub(super) fn new(link: &Arc<ProcessLink>, inputs: OwnedFd, outputs: OwnedFd) -> io::Result<Arc<Self>> {
-        let mut first = OutputRegion::new(outputs)?;
-        // The protocol's own bytes.
-        first.allocator.allocate(HEAD_SIZE as u64);
+        let mut written = WrittenRegions::default();
+        written.push(0, RequestRegion::of_server(outputs)?);
+        written.reserve(HEAD_SIZE as u64);
         let memory = Arc::new(Self {
             link: Arc::clone(link),
             inputs: Mutex::new(HashMap::from([(0, ResponseRegion::of_server(inputs)?)])),
             has_come: Condvar::new(),
-            outputs: Mutex::new(OutputRegions { regions: vec![(0, first)], slots: HashMap::new(), last_slot: 0 }),
+            outputs: Mutex::new(written),
             released: Arc::default(),
         });
         memory.put_number(8, 1);
@@ -76,10 +61,8 @@ impl ProcessMemory {
     }
 
     fn put_number(&self, offset: u64, number: u64) {
-        if let Some((_, first)) = self.lock().regions.iter_mut().find(|(number, _)| *number == 0) {
-            // There is room for it in any region.
-            let _ = first.region.write(offset, &number.to_le_bytes());
-        }
+        // There is room for it in any region.
+        let _ = self.lock().write(0, offset, &number.to_le_bytes());
     }
 
     /// A region of inputs has come.
@@ -93,9 +76,9 @@ impl ProcessMemory {
 
     /// A region for outputs has come: all new slots are of it.
     pub(super) fn add_outputs(&self, number: u16, file: OwnedFd) -> io::Result<()> {
-        let region = OutputRegion::new(file)?;
+        let region = RequestRegion::of_server(file)?;
         let mut outputs = self.lock();
-        outputs.regions.push((number, region));
+        outputs.push(number, region);
         self.drop_unused(&mut outputs);
         Ok(())
     }
@@ -122,12 +105,7 @@ impl ProcessMemory {
     pub(super) fn release(&self, slots: &[u32]) {
         let mut outputs = self.lock();
         for slot in slots {
-            if let Some((number, range)) = outputs.slots.remove(slot)
-                && let Some((_, region)) = outputs.regions.iter_mut().find(|(known, _)| *known == number)
-            {
-                region.allocator.free(range);
-                region.slots -= 1;
-            }
+            outputs.free(*slot);
         }
         self.drop_unused(&mut outputs);
     }
@@ -148,53 +126,29 @@ impl ProcessMemory {
                 let asked = self.link.ask_space(|call, out| put_space(call, size, must_grow, out));
                 asked.map_err(|text| Error::new(Code::Exhausted, text))?;
             }
-            if let Some(span) = self.lock().write(size, parts.iter().copied()) {
+            if let Some(span) = self.try_write(size, &parts) {
                 return Ok(span);
             }
         }
         Err(Error::new(Code::Exhausted, format!("{size} bytes do not fit into the memory that the process shares")))
     }
 
-    fn drop_unused(&self, outputs: &mut OutputRegions) {
-        let newest = outputs.regions.last().map_or(0, |(number, _)| *number);
-        outputs.regions.retain(|(number, region)| {
-            // The first has the number of the batch.
-            let is_kept = *number == newest || *number == 0 || region.slots > 0;
-            if !is_kept {
-                self.link.send_aux(|out| put_region_dropped(*number, out));
-            }
-            is_kept
-        });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, OutputRegions> {
-        self.outputs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl OutputRegions {
-    fn write<'a>(&mut self, size: u64, parts: impl Iterator<Item = &'a [u8]>) -> Option<Span> {
-        let (number, newest) = self.regions.last_mut()?;
-        let range = newest.allocator.allocate(size)?;
-        newest.slots += 1;
-        let mut slot = self.last_slot.wrapping_add(1);
-        while slot == 0 || self.slots.contains_key(&slot) {
-            slot = slot.wrapping_add(1);
-        }
-        self.last_slot = slot;
-        let span = Span { slot, region: *number, offset: range.start, size };
-        self.slots.insert(slot, (*number, range));
+    /// Allocates and writes under one lock: no release and no new region comes in between.
+    fn try_write(&self, size: u64, parts: &[&[u8]]) -> Option<Span> {
+        let mut outputs = self.lock();
+        let span = outputs.allocate(size)?;
         // The span was made for these parts.
-        newest.region.write_parts(&span, parts).ok()?;
+        outputs.write_parts(&span, parts.iter().copied()).ok()?;
         Some(span)
     }
-}
 
-impl OutputRegion {
-    fn new(file: OwnedFd) -> io::Result<Self> {
-        let region = RequestRegion::of_server(file)?;
-        let allocator = RegionAllocator::new(region.size() as u64);
-        Ok(Self { region, allocator, slots: 0 })
+    /// Region 0 stays: it has the number of the batch.
+    fn drop_unused(&self, outputs: &mut WrittenRegions) {
+        outputs.drop_unused(true, |number| self.link.send_aux(|out| put_region_dropped(number, out)));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WrittenRegions> {
+        self.outputs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
