@@ -26,6 +26,9 @@ pub const HOSTED_OPEN_REQUESTS_MAX: usize = 4_096;
 /// Bytes of a region between the server and the process of an isolated ONNX model at first. A larger one takes its place
 /// when a batch needs it.
 pub const ENGINE_REGION_SIZE: usize = 1024 * 1024;
+/// Bytes of a region shared with a process that stay in memory after a batch that needed more: a batch of images. Less
+/// would take and give back pages with each such batch; more would keep the largest batch for as long as the process runs.
+pub const ENGINE_REGION_KEPT: u64 = 16 * 1024 * 1024;
 /// Requests of one Python instance whose batch has ended and that a response sender still answers: a decoupled model
 /// that never ends its requests must not collect them without bound. Beyond it the instance gets no batch.
 pub const PYTHON_OPEN_REQUESTS_MAX: usize = 4096;
@@ -53,4 +56,5 @@ const _: () =
 const _: () = assert!(PYTHON_LINE_SIZE_MAX <= PYTHON_STDERR_KEPT_MAX, "the last line is kept");
 const _: () = assert!(PYTHON_READ_SIZE <= PYTHON_DRAIN_SIZE_MAX, "something is read after the end");
 const _: () = assert!(PYTHON_TEXT_SIZE_MAX < PYTHON_FRAME_SIZE_MAX, "a text fits into a message");
+const _: () = assert!(ENGINE_REGION_SIZE as u64 <= ENGINE_REGION_KEPT, "the first region is kept");
 const _: () = assert!(HOSTED_SHELLS_KEPT < HOSTED_SHELLS_MAX, "kept memory is used again");

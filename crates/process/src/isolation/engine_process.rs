@@ -11,7 +11,7 @@ use crate::isolation::message::{
     ClaimedAnswer, RegionMessage, batch_parts, decode_answers, decode_outcome, encode_batch, span,
 };
 use crate::isolation::socket::{EngineFrame, EngineSocket, SocketState};
-use crate::limits::ENGINE_REGION_SIZE;
+use crate::limits::{ENGINE_REGION_KEPT, ENGINE_REGION_SIZE};
 use crate::python::ProcessCommand;
 use crate::python::ProcessProgram;
 use crate::python::exit::ExitReason;
@@ -24,9 +24,6 @@ use base::error::{Code, Error};
 use base::metrics::Gauge;
 use base::tensor::Tensor;
 use model::ModelSpec;
-
-/// Bytes of the region of an isolated engine that stay in memory after a batch that needed more: a batch of images.
-const ENGINE_REGION_KEPT: u64 = 16 * 1024 * 1024;
 
 /// The time to wait for the end of a process, to report its reason.
 const END_WAIT: Duration = Duration::from_secs(1);

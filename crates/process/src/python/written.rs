@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use crate::limits::ENGINE_REGION_KEPT;
 use crate::python::allocator::RegionAllocator;
 use crate::python::message::{MessageError, Span};
 use crate::python::region::RequestRegion;
@@ -23,13 +24,15 @@ struct WrittenRegion {
     region: RequestRegion,
     allocator: RegionAllocator,
     slot_count: usize,
+    /// The end of the highest slot since its pages were given back last.
+    used_end: u64,
 }
 
 impl WrittenRegions {
     /// Adds a region, which is the newest from now on.
     pub fn push(&mut self, number: u16, region: RequestRegion) {
         let allocator = RegionAllocator::new(region.size() as u64);
-        self.regions.push(WrittenRegion { number, region, allocator, slot_count: 0 });
+        self.regions.push(WrittenRegion { number, region, allocator, slot_count: 0, used_end: 0 });
     }
 
     /// Keeps the first `size` bytes of the newest region, which has no slots yet, for the protocol.
@@ -45,6 +48,7 @@ impl WrittenRegions {
         let newest = self.regions.last_mut()?;
         let range = newest.allocator.allocate(size)?;
         newest.slot_count += 1;
+        newest.used_end = newest.used_end.max(range.end);
         // A slot in use is never named twice: the numbers come round after four billion messages.
         let mut slot = self.last_slot.wrapping_add(1);
         while slot == 0 || self.slots.contains_key(&slot) {
@@ -76,12 +80,14 @@ impl WrittenRegions {
         self.find(number)?.region.write(offset, bytes)
     }
 
-    /// The other side no longer needs a slot; false if there is no such slot.
+    /// The other side no longer needs a slot; false if there is no such slot. Gives memory back that only large batches
+    /// need, with the last slot in use.
     pub fn free(&mut self, slot: u32) -> bool {
         let Some((number, range)) = self.slots.remove(&slot) else { return false };
         if let Ok(region) = self.find(number) {
             region.allocator.free(range);
             region.slot_count -= 1;
+            region.give_back();
         }
         true
     }
@@ -113,6 +119,20 @@ impl WrittenRegions {
     /// From the newest: most messages are in it.
     fn find(&mut self, number: u16) -> Result<&mut WrittenRegion, MessageError> {
         self.regions.iter_mut().rev().find(|region| region.number == number).ok_or(MessageError::Range)
+    }
+}
+
+impl WrittenRegion {
+    /// The other side has released all slots, so nothing refers to the pages. Those at the front stay: they have the
+    /// protocol's bytes, and the next batches use them again.
+    fn give_back(&mut self) {
+        if self.slot_count > 0 || self.used_end <= ENGINE_REGION_KEPT {
+            return;
+        }
+        // If the system refuses, the memory stays as it is, and the next last slot tries again.
+        if self.region.punch(ENGINE_REGION_KEPT..self.region.size() as u64).is_ok() {
+            self.used_end = 0;
+        }
     }
 }
 
@@ -164,6 +184,35 @@ mod tests {
         assert_eq!((&bytes[..2], &bytes[64..67], bytes[8]), (&b"ab"[..], &b"cde"[..], b'f'));
         assert_eq!(regions.write_parts(&span, [&[0; 68][..]]), Err(MessageError::Range));
         assert_eq!(regions.write(2, 0, b"f"), Err(MessageError::Range), "there is no such region");
+    }
+
+    #[test]
+    fn pages_beyond_those_kept_are_given_back_with_the_last_slot() {
+        let kept = ENGINE_REGION_KEPT as usize;
+        let mut regions = regions(&[2 * kept]);
+        regions.reserve(64);
+        regions.write(0, 0, b"head").unwrap();
+        let fill = |regions: &mut WrittenRegions, size: usize| {
+            let span = regions.allocate(size as u64).unwrap();
+            regions.write_parts(&span, [&vec![1; size][..]]).unwrap();
+            span.slot
+        };
+        let blocks = |regions: &WrittenRegions| {
+            rustix::fs::fstat(regions.first().unwrap().fd()).unwrap().st_blocks as usize * 512
+        };
+        let small = fill(&mut regions, kept - 64);
+        assert!(regions.free(small));
+        assert_eq!(blocks(&regions), kept, "as many pages as may stay");
+        let slots = [kept, kept / 2].map(|size| fill(&mut regions, size));
+        let held = blocks(&regions);
+        assert!(held > kept + kept / 2, "{held}");
+        assert!(regions.free(slots[0]));
+        assert_eq!(blocks(&regions), held, "the other slot is in use");
+        assert!(regions.free(slots[1]));
+        assert_eq!(blocks(&regions), kept);
+        let mut head = [0; 4];
+        rustix::io::pread(regions.first().unwrap().fd(), &mut head, 0).unwrap();
+        assert_eq!(&head, b"head", "the front stays");
     }
 
     #[test]
