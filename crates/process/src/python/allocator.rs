@@ -63,21 +63,6 @@ impl RegionAllocator {
         self.check();
     }
 
-    /// The bytes in use, rounding included.
-    pub const fn used(&self) -> u64 {
-        self.used
-    }
-
-    /// The maximum bytes in use.
-    pub const fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// The free parts, in order.
-    pub fn free_ranges(&self) -> &[Range<u64>] {
-        &self.free
-    }
-
     fn check(&self) {
         debug_assert!(self.free.iter().all(|range| range.start < range.end && range.end <= self.size));
         debug_assert!(self.free.iter().all(|range| range.start.is_multiple_of(ALIGNMENT)));
@@ -96,19 +81,19 @@ mod tests {
     #[test]
     fn the_lowest_part_that_fits_is_taken_and_neighbours_join() {
         let mut allocator = RegionAllocator::new(1000);
-        assert_eq!(allocator.size(), 960);
+        assert_eq!(allocator.size, 960);
         let ranges: Vec<_> = [1, 64, 65, 700].map(|size| allocator.allocate(size).unwrap()).into();
         assert_eq!(ranges, [0..64, 64..128, 128..256, 256..960]);
-        assert_eq!((allocator.allocate(1), allocator.used()), (None, 960));
+        assert_eq!((allocator.allocate(1), allocator.used), (None, 960));
         allocator.free(128..256);
         allocator.free(0..64);
-        assert_eq!(allocator.free_ranges(), [0..64, 128..256]);
+        assert_eq!(allocator.free, [0..64, 128..256]);
         assert_eq!(allocator.allocate(128), Some(128..256), "first fit");
         assert_eq!(allocator.allocate(0), Some(0..64), "nothing takes a line too");
         for range in [64..128, 256..960, 128..256, 0..64] {
             allocator.free(range);
         }
-        assert_eq!((allocator.free_ranges(), allocator.used()), (std::slice::from_ref(&(0..960)), 0));
+        assert_eq!((allocator.free.as_slice(), allocator.used), (std::slice::from_ref(&(0..960)), 0));
         assert_eq!((allocator.allocate(u64::MAX), allocator.allocate(961)), (None, None));
         assert_eq!(RegionAllocator::new(63).allocate(1), None);
     }
@@ -157,7 +142,7 @@ mod tests {
                     taken.extend(got);
                 }
                 let used = naive.0.iter().filter(|used| **used).count() as u64 * 64;
-                assert_eq!(allocator.used(), used, "seed {seed}");
+                assert_eq!(allocator.used, used, "seed {seed}");
             }
         }
     }
