@@ -1,6 +1,7 @@
 """Release of the server's memory, and the lack of it."""
 
 import json
+import os
 
 import numpy as np
 
@@ -173,6 +174,41 @@ def execute(self, requests):
         server.response_slots.append(kept[0])
         self.assertEqual(server.execute({"IN": big}).span[1], number)
         self.assertEqual(server.expect("aux", ws.REGION_DROPPED).take("H"), 1)
+
+    def test_pages_that_only_a_large_batch_needed_are_given_back_with_the_last_slot(self):
+        source = model(
+            """
+def execute(self, requests):
+    size = int(requests[0].inputs()[0].as_numpy()[0])
+    return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.full(size, 1, np.uint8))])]
+"""
+        )
+        mebibyte = 1 << 20
+        server = self.serve(source, "IN:INT32", "OUT:UINT8", region_sizes=(mebibyte, 64 * mebibyte))
+
+        def run(size):
+            """Runs a batch; returns its slot, and the memory that the region then takes."""
+            (slot, _, _, _) = server.execute({"IN": np.array([size], np.int32)}).span
+            server.response_slots.remove(slot)
+            return slot, os.fstat(server.response_regions[0].fd).st_blocks * 512
+
+        first, _ = run(10 * mebibyte)
+        second, held = run(20 * mebibyte)
+        self.assertGreaterEqual(held, 30 * mebibyte)
+        # The server keeps the other slot.
+        server.response_slots.append(first)
+        third, held = run(1)
+        self.assertGreaterEqual(held, 30 * mebibyte)
+        server.response_slots += [second, third]
+        # The next batch begins with what is free: it takes pages that were kept.
+        fourth, held = run(mebibyte)
+        self.assertLessEqual(held, 16 * mebibyte)
+        self.assertEqual(server.response_regions[0].map[:8], server.batch.to_bytes(8, "little"))
+        server.response_slots.append(fourth)
+        # Less than what is kept stays.
+        fifth, held = run(15 * mebibyte)
+        server.response_slots.append(fifth)
+        self.assertEqual(run(1)[1], held)
 
     def test_many_sizes_in_the_response_region(self):
         source = model(

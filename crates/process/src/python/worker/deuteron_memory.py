@@ -24,6 +24,8 @@ from deuteron_tensor import DeviceMemory
 ALIGNMENT = 64
 # Bytes that the protocol uses at the start of response region 0: the batch that runs, and that this program does.
 PROTOCOL_SIZE = 64
+# Bytes of a response region that stay in memory after a batch that needed more, as the server keeps them (`limits.rs`).
+KEPT_SIZE = 16 * 1024 * 1024
 # Bytes from which a copy is made by numpy, which lets other threads run meanwhile, but takes longer to begin.
 LARGE_SIZE = 256 * 1024
 # Messages that the model keeps, from which garbage is collected once: a cycle of objects may be what keeps them.
@@ -99,7 +101,7 @@ class RequestMemory:
 class ResponseRegion:
     """One response region: its mapping and what is free of it."""
 
-    __slots__ = ("number", "map", "size", "free", "used")
+    __slots__ = ("number", "map", "size", "free", "used", "used_end")
 
     def __init__(self, number, size, fd):
         self.number = number
@@ -109,6 +111,8 @@ class ResponseRegion:
         # Begins and ends, in order; no two touch each other.
         self.free = [(PROTOCOL_SIZE if number == 0 else 0, size)]
         self.used = 0
+        # The end of the highest span since pages were given back last.
+        self.used_end = 0
 
     def take(self, size):
         """The lowest place that is large enough, so that little of the region is ever touched; None without any."""
@@ -120,11 +124,14 @@ class ResponseRegion:
                 else:
                     free[index] = (start + size, end)
                 self.used += 1
+                if start + size > self.used_end:
+                    self.used_end = start + size
                 return start
         return None
 
     def give_back(self, start, end):
-        """Frees what was taken, and joins it with what is free beside it."""
+        """Frees what was taken, and joins it with what is free beside it. With the last span, gives memory back that only
+        large batches need: the server has released all spans, so nothing reads it."""
         free = self.free
         index = bisect_left(free, (start, end))
         if index < len(free) and free[index][0] == end:
@@ -134,6 +141,13 @@ class ResponseRegion:
             start = free.pop(index)[0]
         free.insert(index, (start, end))
         self.used -= 1
+        if self.used == 0 and self.used_end > KEPT_SIZE:
+            try:
+                self.map.madvise(mmap.MADV_REMOVE, KEPT_SIZE)
+                self.used_end = 0
+            except OSError:
+                # It stays as it is, and the next last span tries again.
+                pass
 
 
 class ResponseMemory:
