@@ -2,22 +2,18 @@
 //! regions.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{IoSlice, IoSliceMut, retry_on_intr};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
-};
+use rustix::io::retry_on_intr;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, socketpair};
+
+use crate::python::files::{receive_with_files, send_with_files};
 
 /// Bytes of a frame.
 const FRAME_SIZE: usize = 16;
-/// Descriptors that come with one frame: two regions and the model's file.
-const FILES_MAX: usize = 3;
 
 /// A message from one side to the other. Sizes are in bytes, at the start of the region that the
 /// sender writes.
@@ -124,13 +120,7 @@ impl EngineSocket {
     /// # Errors
     /// If the other end is gone.
     pub(super) fn send(&self, frame: EngineFrame, files: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let bytes = frame.encode();
-        retry_on_intr(|| sendmsg(&*self.0, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL))?;
+        send_with_files(&*self.0, &frame.encode(), files, SendFlags::empty())?;
         Ok(())
     }
 
@@ -145,24 +135,13 @@ impl EngineSocket {
         {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut bytes = [0; FRAME_SIZE];
-        let received = retry_on_intr(|| {
-            recvmsg(&*self.0, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
-        });
-        let size = match received {
+        let (mut bytes, mut files) = ([0; FRAME_SIZE], Vec::new());
+        let size = match receive_with_files(&*self.0, &mut bytes, &mut files) {
             // Input that it had not read when it ended makes its end an error.
-            Ok(received) if received.bytes > 0 => received.bytes,
-            Ok(_) | Err(rustix::io::Errno::CONNRESET) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(0) | Err(rustix::io::Errno::CONNRESET) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(size) => size,
             Err(error) => return Err(error.into()),
         };
-        let mut files = Vec::new();
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                files.extend(rights);
-            }
-        }
         let frame = EngineFrame::decode(bytes).filter(|_| size == FRAME_SIZE);
         frame.map(|frame| (frame, files)).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }

@@ -10,13 +10,11 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, IoSlice, retry_on_intr};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv,
-    sendmsg, socketpair,
-};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, socketpair};
 
 use crate::limits::PYTHON_UNSENT_SIZE_MAX;
+use crate::python::files::send_with_files;
 use crate::python::message::FrameBuffer;
 
 /// Bytes that one read of a socket may take.
@@ -183,13 +181,7 @@ impl Channel {
     /// # Errors
     /// The error of the socket.
     pub fn send_start(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<usize> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        Ok(sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut ancillary, flags)?)
+        Ok(send_with_files(&self.socket, bytes, files, SendFlags::DONTWAIT)?)
     }
 
     fn flush(&mut self) {
@@ -212,16 +204,8 @@ impl Channel {
 
     /// Bytes that the socket took.
     fn try_send(&mut self, bytes: &[u8], file: Option<&OwnedFd>) -> usize {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let files = file.map(|file| [file.as_fd()]);
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if let Some(files) = &files
-            && !ancillary.push(SendAncillaryMessage::ScmRights(files))
-        {
-            return 0;
-        }
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        match retry_on_intr(|| sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut ancillary, flags)) {
+        let file = file.map(AsFd::as_fd);
+        match send_with_files(&self.socket, bytes, file.as_slice(), SendFlags::DONTWAIT) {
             Ok(sent) => sent,
             Err(Errno::AGAIN) => 0,
             // The process has closed its end: output to it no longer matters.

@@ -8,6 +8,7 @@ mod context;
 pub mod cores;
 pub mod environment;
 pub mod exit;
+pub mod files;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod host;

@@ -5,24 +5,21 @@
 #![expect(clippy::disallowed_types, reason = "threads of a backend write to one socket, each a whole frame")]
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::io::{IoSliceMut, retry_on_intr};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
+use rustix::io::retry_on_intr;
+use rustix::net::{SendFlags, send};
 
+use crate::python::files::receive_with_files;
 use crate::python::message::{Frame, FrameBuffer, MessageError, ReplyValue};
 use backend::gateway::NestedReply;
 use base::error::Error;
 
 /// Bytes that one read asks for.
 const READ_SIZE: usize = 64 * 1024;
-/// Descriptors that one read may bring.
-const FILES_MAX: usize = 4;
 
 /// The process's link to the server.
 pub(super) struct ProcessLink {
@@ -182,7 +179,7 @@ impl FrameReceiver {
                 return Ok(handle(frame));
             }
             let space = self.buffer.space(READ_SIZE);
-            match receive(&self.socket, space, &mut self.files) {
+            match receive_with_files(&self.socket, space, &mut self.files) {
                 Ok(size) if size > 0 => self.buffer.commit(size),
                 _ => end_process(),
             }
@@ -193,20 +190,6 @@ impl FrameReceiver {
     pub(super) fn take_file(&mut self) -> Option<OwnedFd> {
         self.files.pop_front()
     }
-}
-
-/// Reads available bytes, and the descriptors that come with them.
-pub(super) fn receive(socket: impl AsFd, space: &mut [u8], files: &mut VecDeque<OwnedFd>) -> io::Result<usize> {
-    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut room);
-    let received =
-        retry_on_intr(|| recvmsg(&socket, &mut [IoSliceMut::new(space)], &mut ancillary, RecvFlags::CMSG_CLOEXEC))?;
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            files.extend(rights);
-        }
-    }
-    Ok(received.bytes)
 }
 
 /// Ends this process at once: it is no longer needed.

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
+use crate::python::files::receive_with_files;
 use crate::python::message::process_side::{
     AuxOrder, ExecuteOrder, MainOrder, OrderedRequest, decode_aux_order, decode_order, put_completed, put_finalized,
     put_initialized, put_log, put_ready, put_refused, put_release,
@@ -19,7 +20,7 @@ use crate::python::region::TensorPolicy;
 use crate::triton::{HostServices, HostedDraft, InstancePlace, MetricSource, TritonHost};
 use crate::triton_process::answers::BatchAnswers;
 use crate::triton_process::calls::RemoteServer;
-use crate::triton_process::link::{FrameReceiver, ProcessLink, Waiting, end_process, receive};
+use crate::triton_process::link::{FrameReceiver, ProcessLink, Waiting, end_process};
 use crate::triton_process::memory::{LentInputs, ProcessMemory};
 use crate::triton_process::order::{InstanceOrder, LibraryOrder, encode_changes};
 use backend::gateway::{Gateway, NestedReply};
@@ -46,7 +47,7 @@ static LINK: OnceLock<Arc<ProcessLink>> = OnceLock::new();
 pub fn serve(main: OwnedFd, clock: Clock) -> io::Result<()> {
     let (mut count, mut files) = ([0; 4], VecDeque::new());
     // No modules follow: a Python process would get them.
-    if receive(&main, &mut count, &mut files)? != count.len() || files.len() != START_FILES {
+    if receive_with_files(&main, &mut count, &mut files)? != count.len() || files.len() != START_FILES {
         return Err(unexpected(MessageError::Value("the first message")));
     }
     let mut file = || files.pop_front().ok_or_else(|| unexpected(MessageError::Value("the first message")));
