@@ -2,13 +2,11 @@
 //! Tensors follow a description or a reply. Pure. Data from a process is a claim: an engine may
 //! have overwritten anything.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use crate::python::message::{
-    ClaimedTensor, MessageError, PieceReader, Span, SpanLayout, put_bytes32, put_cut_text, put_tensor, put_u16,
-    put_u32, put_u64,
+    ClaimedTensor, MessageError, PieceReader, Span, SpanLayout, put_bytes32, put_count, put_cut_text, put_path,
+    put_str32, put_tensor, put_u16, put_u32, put_u64,
 };
 use backend::{Answer, Request};
 use base::error::{Code, Error};
@@ -66,40 +64,35 @@ impl EngineOrder {
         let mut out = Vec::new();
         // The number of the kind, from one; 0 for the embedded engine.
         let place = |kind| ENGINE_KINDS.iter().position(|have| *have == kind).map_or(0, |place| place + 1);
-        put_u32(count(self.library.as_ref().map_or(0, |library| place(library.kind))), &mut out);
+        put_count(self.library.as_ref().map_or(0, |library| place(library.kind)), &mut out);
         if let Some(EngineLibrary { path, extension, .. }) = &self.library {
-            put_bytes32(path.as_os_str().as_bytes(), &mut out);
-            put_bytes32(extension.as_bytes(), &mut out);
+            put_path(path, &mut out);
+            put_str32(extension, &mut out);
         }
         put_u64(self.run_memory_max, &mut out);
-        put_bytes32(self.model.as_bytes(), &mut out);
+        put_str32(&self.model, &mut out);
         put_bytes32(&self.config, &mut out);
-        put_u32(count(self.derived.len()), &mut out);
-        self.derived.iter().for_each(|name| put_bytes32(name.as_bytes(), &mut out));
-        put_bytes32(self.directory.as_os_str().as_bytes(), &mut out);
+        put_count(self.derived.len(), &mut out);
+        self.derived.iter().for_each(|name| put_str32(name, &mut out));
+        put_path(&self.directory, &mut out);
         out
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         let mut reader = PieceReader::new(bytes);
-        let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
         let order = Self {
-            library: match usize::try_from(reader.u32()?).unwrap_or(usize::MAX).checked_sub(1) {
+            library: match reader.count32()?.checked_sub(1) {
                 None => None,
                 Some(place) => {
                     let kind = ENGINE_KINDS.get(place).copied().ok_or(MessageError::Value("an engine"))?;
-                    let (path, extension) = (path(reader.bytes32()?), reader.str32()?.to_owned());
-                    Some(EngineLibrary { kind, path, extension })
+                    Some(EngineLibrary { kind, path: reader.path32()?, extension: reader.string32()? })
                 }
             },
             run_memory_max: reader.u64()?,
-            model: reader.str32()?.to_owned(),
+            model: reader.string32()?,
             config: reader.bytes32()?.to_vec(),
-            derived: {
-                let names = counted(&mut reader)?;
-                reader.list(names, |reader| reader.str32().map(str::to_owned))?
-            },
-            directory: path(reader.bytes32()?),
+            derived: reader.list32(PieceReader::string32)?,
+            directory: reader.path32()?,
         };
         reader.finish()?;
         Ok(order)
@@ -152,7 +145,7 @@ pub(super) struct ClaimedAnswer {
 /// Describes a batch.
 pub(super) fn encode_batch(requests: &[Request]) -> Result<RegionMessage, MessageError> {
     let (mut head, mut layout) = (Vec::new(), SpanLayout::default());
-    put_u32(count(requests.len()), &mut head);
+    put_count(requests.len(), &mut head);
     for request in requests {
         put_u32(request.rows, &mut head);
         put_u16(u16::try_from(request.inputs.len()).map_err(|_| MessageError::Count)?, &mut head);
@@ -174,8 +167,7 @@ pub(super) fn batch_parts(requests: &[Request]) -> impl Iterator<Item = &[u8]> {
 
 pub(super) fn decode_batch(head: &[u8]) -> Result<Vec<ClaimedRequest>, MessageError> {
     let mut reader = PieceReader::new(head);
-    let requests = counted(&mut reader)?;
-    let requests = reader.list(requests, |reader| {
+    let requests = reader.list32(|reader| {
         let rows = reader.u32()?;
         let inputs = reader.list16(REQUEST_TENSORS_MAX, |reader| match reader.flag()? {
             true => reader.tensor().map(Some),
@@ -190,7 +182,7 @@ pub(super) fn decode_batch(head: &[u8]) -> Result<Vec<ClaimedRequest>, MessageEr
 /// Describes the answers to a batch that the process began at `began`.
 pub(super) fn encode_answers(answers: &[Answer], began: Instant) -> Result<RegionMessage, MessageError> {
     let (mut head, mut layout) = (Vec::new(), SpanLayout::default());
-    put_u32(count(answers.len()), &mut head);
+    put_count(answers.len(), &mut head);
     for answer in answers {
         put_u32(answer.batch_rows, &mut head);
         head.push(u8::from(answer.is_first));
@@ -220,7 +212,7 @@ pub(super) fn answer_parts(answers: &[Answer]) -> impl Iterator<Item = &[u8]> {
 /// Reads the answers to `requests` requests.
 pub(super) fn decode_answers(head: &[u8], requests: usize) -> Result<Vec<ClaimedAnswer>, MessageError> {
     let mut reader = PieceReader::new(head);
-    if counted(&mut reader)? != requests {
+    if reader.count32()? != requests {
         return Err(MessageError::Count);
     }
     let answers = reader.list(requests, |reader| {
@@ -266,17 +258,7 @@ fn take_outcome(reader: &mut PieceReader<'_>) -> Result<Result<(), Error>, Messa
         return Ok(Ok(()));
     }
     let code = Code::of_number(number).ok_or(MessageError::Value("a code"))?;
-    Ok(Err(Error::new(code, reader.str32()?.to_owned())))
-}
-
-/// A count is a claim: memory for its items grows with the message alone.
-fn counted(reader: &mut PieceReader<'_>) -> Result<usize, MessageError> {
-    usize::try_from(reader.u32()?).map_err(|_| MessageError::Count)
-}
-
-/// A count beyond 32 bits is refused by the reader.
-fn count(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
+    Ok(Err(Error::new(code, reader.string32()?)))
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
 //! The server's order to a process at its start, and a backend's changes of a configuration on
 //! their way back. Pure.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::python::message::{MessageError, PieceReader, put_bytes32, put_str32, put_u32, put_u64};
+use crate::python::message::{MessageError, PieceReader, put_bytes32, put_count, put_path, put_str32, put_u64};
 use crate::triton::{BackendSetting, HostOptions, HostedChanges, InstancePlace, PreferredGroup};
 use base::error::Error;
 use model::{HostedLibrary, InstanceKind, ModelSpec};
@@ -46,7 +44,7 @@ impl LibraryOrder {
         put_path(backend_directory, &mut out);
         out.push(u8::from(*auto_complete));
         put_u64(u64::try_from(finalize_max.as_millis()).unwrap_or(u64::MAX), &mut out);
-        put_u32(count(settings.len()), &mut out);
+        put_count(settings.len(), &mut out);
         for BackendSetting { backend, key, value } in settings {
             [backend, key, value].into_iter().for_each(|text| put_str32(text, &mut out));
         }
@@ -66,21 +64,21 @@ impl LibraryOrder {
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         let mut reader = PieceReader::new(bytes);
         let reader = &mut reader;
-        let backend_directory = path(reader)?;
+        let backend_directory = reader.path32()?;
         let (auto_complete, finalize_max) = (reader.flag()?, Duration::from_millis(reader.u64()?));
-        let settings = list(reader, |reader| {
-            Ok(BackendSetting { backend: text(reader)?, key: text(reader)?, value: text(reader)? })
+        let settings = reader.list32(|reader| {
+            Ok(BackendSetting { backend: reader.string32()?, key: reader.string32()?, value: reader.string32()? })
         })?;
         let order = Self {
             options: HostOptions { backend_directory, auto_complete, finalize_max, settings },
             is_verbose: reader.flag()?,
-            backend: text(reader)?,
-            file: text(reader)?,
-            name: text(reader)?,
-            qualified_name: text(reader)?,
+            backend: reader.string32()?,
+            file: reader.string32()?,
+            name: reader.string32()?,
+            qualified_name: reader.string32()?,
             version: reader.u64()?,
-            version_directory: path(reader)?,
-            config: text(reader)?,
+            version_directory: reader.path32()?,
+            config: reader.string32()?,
             instance: if reader.flag()? { Some(InstanceOrder::decode(reader)?) } else { None },
         };
         reader.is_at_end().then_some(order).ok_or(MessageError::Trailing)
@@ -107,7 +105,7 @@ impl InstanceOrder {
         let HostedLibrary { file, outputs_asked, states, is_sequence, is_iterative } = &self.library;
         put_str32(file, out);
         put_u64(*outputs_asked as u64, out);
-        put_u32(count(states.len()), out);
+        put_count(states.len(), out);
         states.iter().for_each(|state| put_u64(*state as u64, out));
         out.extend_from_slice(&[u8::from(*is_sequence), u8::from(*is_iterative)]);
         let InstancePlace { name, kind, gpu, host_policy, is_passive, profiles } = &self.place;
@@ -116,7 +114,7 @@ impl InstanceOrder {
         put_u64(gpu.map_or(0, |gpu| u64::from(gpu) + 1), out);
         put_str32(host_policy, out);
         out.push(u8::from(*is_passive));
-        put_u32(count(profiles.len()), out);
+        put_count(profiles.len(), out);
         profiles.iter().for_each(|profile| put_str32(profile, out));
     }
 
@@ -124,19 +122,19 @@ impl InstanceOrder {
         let size = |number| usize::try_from(number).map_err(|_| MessageError::Count);
         let config = reader.bytes32()?.to_vec();
         let library = HostedLibrary {
-            file: text(reader)?,
+            file: reader.string32()?,
             outputs_asked: size(reader.u64()?)?,
-            states: list(reader, |reader| size(reader.u64()?))?,
+            states: reader.list32(|reader| size(reader.u64()?))?,
             is_sequence: reader.flag()?,
             is_iterative: reader.flag()?,
         };
         let place = InstancePlace {
-            name: text(reader)?,
+            name: reader.string32()?,
             kind: kind_of(reader.u8()?)?,
             gpu: reader.u64()?.checked_sub(1).and_then(|gpu| u32::try_from(gpu).ok()),
-            host_policy: text(reader)?,
+            host_policy: reader.string32()?,
             is_passive: reader.flag()?,
-            profiles: list(reader, text)?,
+            profiles: reader.list32(PieceReader::string32)?,
         };
         Ok(Self { config, library, place })
     }
@@ -202,31 +200,6 @@ const fn kind_of(number: u8) -> Result<InstanceKind, MessageError> {
         2 => Ok(InstanceKind::Model),
         _ => Err(MessageError::Value("the kind of an instance")),
     }
-}
-
-fn put_path(path: &Path, out: &mut Vec<u8>) {
-    put_bytes32(path.as_os_str().as_bytes(), out);
-}
-
-fn path(reader: &mut PieceReader<'_>) -> Result<PathBuf, MessageError> {
-    Ok(PathBuf::from(OsString::from_vec(reader.bytes32()?.to_vec())))
-}
-
-fn text(reader: &mut PieceReader<'_>) -> Result<String, MessageError> {
-    reader.str32().map(str::to_owned)
-}
-
-fn list<T>(
-    reader: &mut PieceReader<'_>,
-    read: impl FnMut(&mut PieceReader<'_>) -> Result<T, MessageError>,
-) -> Result<Vec<T>, MessageError> {
-    let count = usize::try_from(reader.u32()?).map_err(|_| MessageError::Count)?;
-    reader.list(count, read)
-}
-
-/// A count beyond 32 bits is refused by the reader.
-fn count(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -116,7 +116,7 @@ pub fn decode_main(frame: Frame<'_>) -> Result<MainMessage, MessageError> {
     let mut reader = PieceReader::new(frame.body);
     let message = match frame.kind {
         1 => MainMessage::Initialized(capabilities(reader.str32()?)?),
-        2 => MainMessage::Failed(reader.str32()?.to_owned()),
+        2 => MainMessage::Failed(reader.string32()?),
         3 => MainMessage::Responses {
             batch: reader.u64()?,
             inputs_free: reader.flag()?,
@@ -132,7 +132,7 @@ pub fn decode_main(frame: Frame<'_>) -> Result<MainMessage, MessageError> {
             MainMessage::Send { request, is_final, is_closed, span: reader.span()?, response: reader.response()? }
         }
         5 => MainMessage::Finalized,
-        6 => MainMessage::Completed(reader.str32()?.to_owned()),
+        6 => MainMessage::Completed(reader.string32()?),
         7 => MainMessage::Times(reader.list16(BATCH_ROWS_MAX as usize, |reader| {
             Ok(RequestTimes { request: reader.u64()?, input_end: reader.u64()?, infer_end: reader.u64()? })
         })?),
@@ -258,7 +258,7 @@ fn capabilities(text: &str) -> Result<Capabilities, MessageError> {
 
 fn outcome(reader: &mut PieceReader<'_>) -> Result<Result<Vec<ClaimedResponse>, String>, MessageError> {
     if reader.flag()? {
-        return Ok(Err(reader.str32()?.to_owned()));
+        return Ok(Err(reader.string32()?));
     }
     let count = reader.u32()?;
     if count > BATCH_ROWS_MAX {

@@ -27,7 +27,7 @@ pub use self::main_socket::{
 };
 pub use self::piece::datatype_code;
 pub(crate) use self::piece::{
-    PieceReader, put_bytes32, put_cut_text, put_str32, put_tensor, put_u16, put_u32, put_u64,
+    PieceReader, put_bytes32, put_count, put_cut_text, put_path, put_str32, put_tensor, put_u16, put_u32, put_u64,
 };
 
 /// The memory of one message: a part of a region.

@@ -1,6 +1,9 @@
 //! The pieces that messages are made of, both ways. Reading never goes beyond the message, and allocates at most the
 //! size that it has read.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::limits::PYTHON_TEXT_SIZE_MAX;
@@ -96,6 +99,16 @@ impl<'a> PieceReader<'a> {
         self.bytes(size)
     }
 
+    /// A text of its own after its 32-bit size.
+    pub fn string32(&mut self) -> Result<String, MessageError> {
+        self.str32().map(str::to_owned)
+    }
+
+    /// A path after its 32-bit size, of any bytes.
+    pub fn path32(&mut self) -> Result<PathBuf, MessageError> {
+        self.bytes32().map(|bytes| PathBuf::from(OsString::from_vec(bytes.to_vec())))
+    }
+
     fn text(&mut self, size: usize) -> Result<&'a str, MessageError> {
         std::str::from_utf8(self.bytes(size)?).map_err(|_| MessageError::Text)
     }
@@ -119,9 +132,23 @@ impl<'a> PieceReader<'a> {
         if count > count_max { Err(MessageError::Count) } else { self.list(count, read) }
     }
 
+    /// A list after its 32-bit count.
+    pub fn list32<T>(
+        &mut self,
+        read: impl FnMut(&mut Self) -> Result<T, MessageError>,
+    ) -> Result<Vec<T>, MessageError> {
+        let count = self.count32()?;
+        self.list(count, read)
+    }
+
+    /// A 32-bit count: a claim, so that memory for its items grows with the message alone.
+    pub fn count32(&mut self) -> Result<usize, MessageError> {
+        usize::try_from(self.u32()?).map_err(|_| MessageError::Count)
+    }
+
     /// Slots after their 32-bit count.
     pub fn slots(&mut self) -> Result<Vec<u32>, MessageError> {
-        let count = usize::try_from(self.u32()?).map_err(|_| MessageError::Count)?;
+        let count = self.count32()?;
         let size = count.checked_mul(size_of::<u32>()).ok_or(MessageError::End)?;
         let (slots, _) = self.bytes(size)?.as_chunks();
         Ok(slots.iter().map(|slot| u32::from_le_bytes(*slot)).collect())
@@ -156,7 +183,7 @@ impl<'a> PieceReader<'a> {
     }
 
     pub fn details(&mut self) -> Result<RequestDetails, MessageError> {
-        let id = self.str32()?.to_owned();
+        let id = self.string32()?;
         let correlation_id = match self.u8()? {
             0 => None,
             1 => Some(CorrelationId::Number(self.u64()?)),
@@ -198,7 +225,7 @@ impl<'a> PieceReader<'a> {
     /// The code of an error, then its text.
     pub fn error(&mut self) -> Result<Error, MessageError> {
         let code = code_of(self.u8()?);
-        Ok(Error::new(code, self.str32()?.to_owned()))
+        Ok(Error::new(code, self.string32()?))
     }
 
     fn outputs(&mut self) -> Result<(Parameters, Vec<(u16, ClaimedTensor)>), MessageError> {
@@ -217,6 +244,15 @@ pub fn put_u32(value: u32, out: &mut Vec<u8>) {
 
 pub fn put_u64(value: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&value.to_le_bytes());
+}
+
+/// A count of 32 bits. One beyond is refused by the reader.
+pub fn put_count(count: usize, out: &mut Vec<u8>) {
+    put_u32(u32::try_from(count).unwrap_or(u32::MAX), out);
+}
+
+pub fn put_path(path: &Path, out: &mut Vec<u8>) {
+    put_bytes32(path.as_os_str().as_bytes(), out);
 }
 
 pub fn put_str16(text: &str, out: &mut Vec<u8>) -> Result<(), MessageError> {
@@ -240,7 +276,7 @@ pub fn put_cut_text(text: &str, out: &mut Vec<u8>) {
 }
 
 pub fn put_slots(slots: &[u32], out: &mut Vec<u8>) {
-    put_u32(u32::try_from(slots.len()).unwrap_or(u32::MAX), out);
+    put_count(slots.len(), out);
     slots.iter().for_each(|slot| put_u32(*slot, out));
 }
 

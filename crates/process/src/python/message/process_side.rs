@@ -164,7 +164,7 @@ pub fn decode_aux_order(frame: Frame<'_>) -> Result<AuxOrder, MessageError> {
         }
         2 => {
             let (call, outcome) = (reader.u64()?, reader.u8()?);
-            let outcome = if outcome == 2 { Err(reader.str32()?.to_owned()) } else { Ok(()) };
+            let outcome = if outcome == 2 { Err(reader.string32()?) } else { Ok(()) };
             AuxOrder::SpaceReply { call, outcome, released: reader.slots()? }
         }
         3 => AuxOrder::Reply { call: reader.u64()?, outcome: reply(&mut reader)? },
