@@ -10,8 +10,11 @@ use crate::queue::rate_limiter::RateLimiter;
 use crate::scheduler::rate::{Demand, Need, RateError, Supply};
 use crate::settings::{RateResource, Settings};
 
+/// The rate limiter, which all loads share.
+pub type SharedRateLimiter = Arc<RateLimiter>;
+
 /// Returns the rate limiter for the resources that all models share; `None` without `--rate-limit`.
-pub fn limiter(settings: &Settings) -> Option<Arc<RateLimiter>> {
+pub fn limiter(settings: &Settings) -> Option<SharedRateLimiter> {
     let supply = |resource: &RateResource| Supply {
         name: resource.name.clone(),
         count: resource.count,
