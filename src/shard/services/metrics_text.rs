@@ -88,7 +88,8 @@ async fn text(shard: &Shard, shows_exemplars: bool) -> String {
     metrics::encode_run_memory(&mut text, sources.run_memory.refused());
     metrics::encode_log_lines(&mut text, &log::losses());
     if let Some(queue) = &shard.server_context.traces.queue {
-        metrics::encode_traces(&mut text, queue.counts());
+        let (written, dropped) = queue.counts();
+        metrics::encode_traces(&mut text, written, dropped);
     }
     metrics::encode_custom(&mut text, &custom.iter().map(custom_family).collect::<Vec<_>>());
     text

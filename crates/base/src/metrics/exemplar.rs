@@ -50,9 +50,9 @@ impl ExemplarCell {
 }
 
 /// Appends an exemplar to the line of a bucket (OpenMetrics 1.0, "Exemplars"); the value is in microseconds.
-pub(super) fn encode(out: &mut String, (exemplar, nanos): &(Exemplar, u64)) {
+pub(super) fn encode(out: &mut String, exemplar: &Exemplar, nanos: u64) {
     let Exemplar { trace_id, span_id, epoch_millis } = exemplar;
-    let (value, at) = (Duration::from_nanos(*nanos).as_secs_f64() * 1e6, Duration::from_millis(*epoch_millis));
+    let (value, at) = (Duration::from_nanos(nanos).as_secs_f64() * 1e6, Duration::from_millis(*epoch_millis));
     let _ = write!(out, " # {{trace_id=\"{trace_id:032x}\",span_id=\"{span_id:016x}\"}} {value:.3}");
     let _ = write!(out, " {}.{:03}", at.as_secs(), at.subsec_millis());
 }
@@ -72,7 +72,8 @@ mod tests {
         cell.set(&exemplar(2), 2_500);
         assert_eq!(cell.read(), Some((exemplar(2), 2_500)));
         let mut line = String::from("x 1");
-        encode(&mut line, &cell.read().unwrap());
+        let (last, nanos) = cell.read().unwrap();
+        encode(&mut line, &last, nanos);
         let ids = "trace_id=\"00000000000000050000000000000002\",span_id=\"0000000000000002\"";
         assert_eq!(line, format!("x 1 # {{{ids}}} 2.500 1.500"));
     }

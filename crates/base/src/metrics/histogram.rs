@@ -68,8 +68,8 @@ pub fn encode_times(out: &mut String, name: &str, labels: &str, all: &[&TimeCell
         total += all.iter().filter_map(|cells| cells.buckets.get(index)).map(Counter::get).sum::<u64>();
         let _ = write!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {total}");
         let exemplars = all.iter().filter(|_| shows_exemplars).filter_map(|cells| cells.exemplar(index));
-        if let Some(last) = exemplars.max_by_key(|(exemplar, _)| exemplar.epoch_millis) {
-            exemplar::encode(out, &last);
+        if let Some((last, nanos)) = exemplars.max_by_key(|(exemplar, _)| exemplar.epoch_millis) {
+            exemplar::encode(out, &last, nanos);
         }
         out.push('\n');
     }

@@ -17,7 +17,7 @@ pub fn own_names() -> Vec<String> {
     encode_memory(&mut text, &MemoryBoard::new(0, 0), &[]);
     encode_model_cache(&mut text, &some_model_cache(), &[]);
     encode_run_memory(&mut text, 0);
-    encode_traces(&mut text, (0, 0));
+    encode_traces(&mut text, 0, 0);
     let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let others = FAMILIES.iter().map(|family| family.name).chain(gpus::names()).chain(latency::names());
     let others = others.chain(host::names()).chain(cache::names()).chain(tls::names());
@@ -116,7 +116,7 @@ mod tests {
         encode_memory(&mut text, &MemoryBoard::new(0, 0), &[]);
         encode_model_cache(&mut text, &some_model_cache(), &[]);
         encode_run_memory(&mut text, 0);
-        encode_traces(&mut text, (0, 0));
+        encode_traces(&mut text, 0, 0);
         text
     }
 
