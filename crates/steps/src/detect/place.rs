@@ -126,6 +126,13 @@ pub struct Images<'a> {
     pub size: Option<&'a Tensor>,
 }
 
+/// The scale and the border of an image as a step reported them, each for x and y.
+#[derive(Clone, Copy)]
+struct GivenBorder {
+    ratio: [f32; 2],
+    pad: [f32; 2],
+}
+
 impl Placing {
     /// Returns the mapping of each image.
     ///
@@ -140,7 +147,9 @@ impl Placing {
         let mut placements = vec![self.unchanged(); rows];
         for (row, placement) in placements.iter_mut().enumerate() {
             let size = sizes.as_ref().and_then(|sizes| sizes.get(row)).copied();
-            let given = given.as_ref().and_then(|(ratios, pads)| Some((*ratios.get(row)?, *pads.get(row)?)));
+            let given = given
+                .as_ref()
+                .and_then(|(ratios, pads)| Some(GivenBorder { ratio: *ratios.get(row)?, pad: *pads.get(row)? }));
             self.place(placement, size, given);
         }
         Ok(placements)
@@ -150,9 +159,9 @@ impl Placing {
         BoxPlacement { shift: [0.0; 2], divisor: [1.0; 2], factor: [1.0; 2], bounds: None, rounding: self.rounding }
     }
 
-    /// `size` is height and width; `given` are ratio and border, each for x and y.
+    /// `size` is height and width.
     #[expect(clippy::cast_possible_truncation, reason = "numpy applies a Python float to an FP32 array in FP32")]
-    fn place(&self, placement: &mut BoxPlacement, size: Option<[f64; 2]>, given: Option<([f32; 2], [f32; 2])>) {
+    fn place(&self, placement: &mut BoxPlacement, size: Option<[f64; 2]>, given: Option<GivenBorder>) {
         let [input_height, input_width] = self.input_size;
         if let Some([height, width]) = size {
             placement.bounds = self.clips.then_some([width as f32, height as f32]);
@@ -179,7 +188,7 @@ impl Placing {
                 BoxMapping::None => {}
             }
         }
-        if let (BoxMapping::Letterbox(_), Some((ratio, pad))) = (self.mapping, given) {
+        if let (BoxMapping::Letterbox(_), Some(GivenBorder { ratio, pad })) = (self.mapping, given) {
             (placement.divisor, placement.shift) = (ratio, pad);
         }
     }

@@ -54,6 +54,14 @@ struct Taps {
     weights: [i16; 2],
 }
 
+/// A position between two pixels of the source.
+struct SourcePosition {
+    /// The pixel before it.
+    pixel: i64,
+    /// The distance from that pixel, below 1.
+    distance: f32,
+}
+
 impl SideScale {
     fn new(from: usize, to: usize) -> Self {
         let inverse = to as f64 / from as f64;
@@ -67,9 +75,9 @@ impl SideScale {
     }
 
     /// The position of a pixel's centre in the source: the pixel before it, and the distance from there.
-    fn position(&self, result: usize) -> (i64, f32) {
+    fn position(&self, result: usize) -> SourcePosition {
         let position = ((result as f64 + 0.5) * self.scale - 0.5) as f32;
-        (position.floor() as i64, position - position.floor())
+        SourcePosition { pixel: position.floor() as i64, distance: position - position.floor() }
     }
 
     fn linear(&self) -> Vec<Taps> {
@@ -81,7 +89,7 @@ impl SideScale {
         let position = |result: usize| {
             let first = (result as f64 * self.scale).floor();
             let rest = ((result + 1) as f64 - (first + 1.0) * self.inverse) as f32;
-            (first as i64, if rest <= 0.0 { 0.0 } else { rest - rest.floor() })
+            SourcePosition { pixel: first as i64, distance: if rest <= 0.0 { 0.0 } else { rest - rest.floor() } }
         };
         (0..self.to).map(|result| Taps::linear(position(result))).collect()
     }
@@ -103,8 +111,9 @@ impl SideScale {
 }
 
 impl Taps {
-    fn linear((first, rest): (i64, f32)) -> Self {
-        Self { first, weights: [fixed(1.0 - rest), fixed(rest)] }
+    fn linear(position: SourcePosition) -> Self {
+        let SourcePosition { pixel, distance } = position;
+        Self { first: pixel, weights: [fixed(1.0 - distance), fixed(distance)] }
     }
 
     /// The pixels, kept within a side.

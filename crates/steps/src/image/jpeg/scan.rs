@@ -145,7 +145,7 @@ impl UnitRow<'_> {
         for band in &mut self.bands {
             for index in unit * self.across..(unit + 1) * self.across {
                 let Some(block) = band.block(index) else { continue };
-                self.prediction = read_block(bits, (self.dc, self.ac), self.prediction, &self.factors, block);
+                self.prediction = read_block(bits, self.dc, self.ac, self.prediction, &self.factors, block);
             }
         }
     }
@@ -165,7 +165,8 @@ impl UnitRow<'_> {
 #[inline(always)]
 fn read_block(
     bits: &mut Bits<'_>,
-    (dc, ac): (&HuffmanTable, &HuffmanTable),
+    dc: &HuffmanTable,
+    ac: &HuffmanTable,
     prediction: i32,
     factors: &[i16; 128],
     mut block: BlockMut<'_>,
