@@ -3,7 +3,7 @@
 
 use crate::http2::Http2Connection;
 use crate::http2::event::ConnectionEvent;
-use crate::http2::incoming::{CallFault, StreamContent};
+use crate::http2::incoming::{CallFault, PlacedContent, StreamContent};
 use crate::http2::reader::IncomingData;
 use crate::http2::receive::{ReceiveStep, closed_fault};
 use crate::http2::stream::{ClosedStream, StreamState};
@@ -124,9 +124,9 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         let outcome = match &mut stream.incoming {
             Some(StreamContent::Call(call)) => call.handle_data(bytes),
             Some(StreamContent::Message(message)) => {
-                message.handle_data(bytes).map(|()| (bytes.len(), false)).map_err(CallFault::Memory)
+                message.handle_data(bytes).map(|()| whole(bytes.len())).map_err(CallFault::Memory)
             }
-            None => Ok((bytes.len(), false)),
+            None => Ok(whole(bytes.len())),
         };
         self.note_content(id, bytes.len(), outcome, now)
     }
@@ -136,11 +136,11 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         &mut self,
         id: StreamId,
         size: usize,
-        outcome: Result<(usize, bool), CallFault>,
+        outcome: Result<PlacedContent, CallFault>,
         now: Instant,
     ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         let body_timeout = self.settings.body_timeout;
-        self.give_back(id, size, outcome.map_or(size, |(placed, _)| placed));
+        self.give_back(id, size, outcome.map_or(size, |placed| placed.size));
         let Some(stream) = self.streams.get_mut(id) else { return Ok(None) };
         stream.content_size += u64::try_from(size).unwrap_or(u64::MAX);
         stream.moved = stream.moved.saturating_add(size);
@@ -163,8 +163,8 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
             return Ok(None);
         }
         Ok(match outcome {
-            Ok((_, true)) => Some(ConnectionEvent::Next(id)),
-            Ok((_, false)) => None,
+            Ok(PlacedContent { has_next: true, .. }) => Some(ConnectionEvent::Next(id)),
+            Ok(PlacedContent { has_next: false, .. }) => None,
             Err(fault) => self.handle_body_fault(id, fault, now),
         })
     }
@@ -211,7 +211,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         let outcome = match stream.and_then(|stream| stream.incoming.as_mut()) {
             Some(StreamContent::Call(call)) => call.handle_space(count),
             Some(StreamContent::Message(message)) => {
-                message.handle_space(count).map(|()| (count, false)).map_err(CallFault::Memory)
+                message.handle_space(count).map(|()| whole(count)).map_err(CallFault::Memory)
             }
             // The stream ended between the space and the read.
             None => return self.give_back(id, count, count),
@@ -291,4 +291,9 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         }
         self.receive.has_starved |= stream.is_starved;
     }
+}
+
+/// The outcome for content of which all bytes have found their place, and none is a message to take.
+const fn whole(size: usize) -> PlacedContent {
+    PlacedContent { size, has_next: false }
 }

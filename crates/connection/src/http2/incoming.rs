@@ -133,7 +133,7 @@ pub(super) struct CallBody<B, T> {
     gatherer: Gatherer<B>,
     plan: Option<MessageDelivery<T>>,
     /// The next message, and true if it is compressed.
-    ready: Option<(Bytes, bool)>,
+    ready: Option<GatheredMessage>,
     /// True if the message that was taken last is compressed.
     is_taken_compressed: bool,
     /// The bytes behind the message that is ready: at most a window. They are read through a
@@ -141,6 +141,21 @@ pub(super) struct CallBody<B, T> {
     /// would be quadratic.
     rest: BytesMut,
     memory: Memory,
+}
+
+/// A message of a call that is whole.
+struct GatheredMessage {
+    message: Bytes,
+    is_compressed: bool,
+}
+
+/// The outcome of storing content.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlacedContent {
+    /// The bytes that have found their place.
+    pub(super) size: usize,
+    /// True if there is something to take that was not there before.
+    pub(super) has_next: bool,
 }
 
 impl<B: BodyBuffer, T> CallBody<B, T> {
@@ -158,26 +173,25 @@ impl<B: BodyBuffer, T> CallBody<B, T> {
         !matches!(self.plan, Some(MessageDelivery::Each)) || self.gatherer.is_within_message()
     }
 
-    /// Takes bytes in. Returns the number of bytes that have found their place, and true if there
-    /// is something to take that was not there before.
-    pub(super) fn handle_data(&mut self, mut bytes: &[u8]) -> Result<(usize, bool), CallFault> {
+    /// Takes bytes in.
+    pub(super) fn handle_data(&mut self, mut bytes: &[u8]) -> Result<PlacedContent, CallFault> {
         let size = bytes.len();
         self.memory.admit(size).map_err(CallFault::Memory)?;
         if let Some(MessageDelivery::Each) = self.plan {
             if self.ready.is_some() {
                 self.rest.extend_from_slice(bytes);
-                return Ok((0, false));
+                return Ok(PlacedContent { size: 0, has_next: false });
             }
             debug_assert!(self.rest.is_empty(), "bytes wait behind a message only");
             self.ready = self.gather(&mut bytes)?;
             self.rest.extend_from_slice(bytes);
-            return Ok((size - bytes.len(), self.ready.is_some()));
+            return Ok(PlacedContent { size: size - bytes.len(), has_next: self.ready.is_some() });
         }
         while !bytes.is_empty() {
             let message = self.gather(&mut bytes)?;
             self.handle_only(message)?;
         }
-        Ok((size, false))
+        Ok(PlacedContent { size, has_next: false })
     }
 
     /// Returns true if `space` is not empty.
@@ -190,12 +204,13 @@ impl<B: BodyBuffer, T> CallBody<B, T> {
     }
 
     /// As `handle_data`, for bytes that were written to `space`.
-    pub(super) fn handle_space(&mut self, count: usize) -> Result<(usize, bool), CallFault> {
-        let message = self.gatherer.handle_space(count).map(|message| (message, self.gatherer.is_compressed()));
+    pub(super) fn handle_space(&mut self, count: usize) -> Result<PlacedContent, CallFault> {
+        let message = self.gatherer.handle_space(count);
+        let message = message.map(|message| GatheredMessage { message, is_compressed: self.gatherer.is_compressed() });
         self.memory.admit(count).map_err(CallFault::Memory)?;
         let is_new = message.is_some() && matches!(self.plan, Some(MessageDelivery::Each));
         self.handle_only(message)?;
-        Ok((count, is_new))
+        Ok(PlacedContent { size: count, has_next: is_new })
     }
 
     /// The one message, at the end of the stream.
@@ -204,7 +219,7 @@ impl<B: BodyBuffer, T> CallBody<B, T> {
             return Err(CallFault::Truncated);
         }
         match (self.plan.take(), self.ready.take()) {
-            (Some(MessageDelivery::One(token)), Some((message, is_compressed))) => {
+            (Some(MessageDelivery::One(token)), Some(GatheredMessage { message, is_compressed })) => {
                 self.is_taken_compressed = is_compressed;
                 Ok((token, message))
             }
@@ -223,7 +238,7 @@ impl<B: BodyBuffer, T> CallBody<B, T> {
 
     /// Returns the next message, and the number of bytes behind it that have found their place.
     pub(super) fn take_next(&mut self, is_ended: bool) -> Result<(NextMessage, usize), CallFault> {
-        let Some((message, is_compressed)) = self.ready.take() else {
+        let Some(GatheredMessage { message, is_compressed }) = self.ready.take() else {
             return match (is_ended, self.gatherer.is_within_message()) {
                 (false, _) => Ok((NextMessage::Nothing, 0)),
                 (true, true) => Err(CallFault::Truncated),
@@ -253,10 +268,10 @@ impl<B: BodyBuffer, T> CallBody<B, T> {
     }
 
     /// Gathers up to the end of a message.
-    fn gather(&mut self, bytes: &mut &[u8]) -> Result<Option<(Bytes, bool)>, CallFault> {
+    fn gather(&mut self, bytes: &mut &[u8]) -> Result<Option<GatheredMessage>, CallFault> {
         while !bytes.is_empty() {
             if let Some(message) = self.gatherer.handle_chunk(bytes).map_err(CallFault::Gather)? {
-                return Ok(Some((message, self.gatherer.is_compressed())));
+                return Ok(Some(GatheredMessage { message, is_compressed: self.gatherer.is_compressed() }));
             }
             // Reported as soon as its prefix declares the size, and not once the memory is full of
             // it.
@@ -266,7 +281,7 @@ impl<B: BodyBuffer, T> CallBody<B, T> {
         Ok(None)
     }
 
-    fn handle_only(&mut self, message: Option<(Bytes, bool)>) -> Result<(), CallFault> {
+    fn handle_only(&mut self, message: Option<GatheredMessage>) -> Result<(), CallFault> {
         let Some(message) = message else { return Ok(()) };
         if self.ready.replace(message).is_some() { Err(CallFault::More) } else { Ok(()) }
     }

@@ -96,12 +96,18 @@ impl FrameReader {
 /// A field block over several frames (§4.3).
 pub(super) struct IncomingBlock {
     pub(super) stream: StreamId,
+    pub(super) flags: HeadersFlags,
+    pub(super) bytes: Vec<u8>,
+    pub(super) continuation_count: u32,
+}
+
+/// The facts that a HEADERS frame states beside its field block (§6.2).
+#[derive(Clone, Copy)]
+pub(super) struct HeadersFlags {
     /// True if HEADERS had END_STREAM.
     pub(super) is_last: bool,
     /// True if its priority makes the stream depend on itself.
     pub(super) depends_on_itself: bool,
-    pub(super) bytes: Vec<u8>,
-    pub(super) continuation_count: u32,
 }
 
 /// The DATA frame in progress.

@@ -6,7 +6,7 @@ use crate::http2::event::ConnectionEvent;
 use crate::http2::flow::{ReceiveWindow, SendWindow};
 use crate::http2::head::CallDeadline;
 use crate::http2::incoming::{CallBody, MessageBody, StreamContent};
-use crate::http2::reader::IncomingBlock;
+use crate::http2::reader::{HeadersFlags, IncomingBlock};
 use crate::http2::receive::closed_fault;
 use crate::http2::stream::{ClosedStream, StreamState};
 use crate::http2::{Http2Connection, Http2Limit};
@@ -30,18 +30,13 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         let block = head.headers_block(payload)?;
         let is_last = head.has(frame::END_STREAM);
-        let depends_on_itself = head.depends_on_itself(payload);
+        let flags = HeadersFlags { is_last, depends_on_itself: head.depends_on_itself(payload) };
         if head.has(frame::END_HEADERS) {
-            return self.handle_block(head.stream, (is_last, depends_on_itself), block, now);
+            return self.handle_block(head.stream, flags, block, now);
         }
         self.timers.block = Some(now + self.settings.head_timeout);
-        self.reader.block = Some(IncomingBlock {
-            stream: head.stream,
-            is_last,
-            depends_on_itself,
-            bytes: block.to_vec(),
-            continuation_count: 0,
-        });
+        self.reader.block =
+            Some(IncomingBlock { stream: head.stream, flags, bytes: block.to_vec(), continuation_count: 0 });
         Ok(None)
     }
 
@@ -63,7 +58,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
             return Ok(None);
         }
         self.timers.block = None;
-        self.handle_block(block.stream, (block.is_last, block.depends_on_itself), &block.bytes, now)
+        self.handle_block(block.stream, block.flags, &block.bytes, now)
     }
 
     /// A complete field block. It is decoded even if its stream is ignored, since it changes the dynamic table that later
@@ -71,7 +66,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     fn handle_block(
         &mut self,
         id: StreamId,
-        (is_last, depends_on_itself): (bool, bool),
+        flags: HeadersFlags,
         block: &[u8],
         now: Instant,
     ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
@@ -81,13 +76,13 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
             return Err(self.budgets.exceed(Http2Limit::FieldList));
         }
         match self.streams.get(id).map(|stream| stream.state) {
-            Some(StreamState::Open | StreamState::Answered) if depends_on_itself => {
+            Some(StreamState::Open | StreamState::Answered) if flags.depends_on_itself => {
                 self.fault_stream(id, ErrorCode::ProtocolError, now)
             }
-            Some(StreamState::Open | StreamState::Answered) => self.handle_trailers(id, is_last, now),
+            Some(StreamState::Open | StreamState::Answered) => self.handle_trailers(id, flags.is_last, now),
             // §5.1, half-closed (remote).
             Some(StreamState::HalfClosed) => self.fault_stream(id, ErrorCode::StreamClosed, now),
-            None if self.streams.is_idle(id) => self.handle_request(id, (is_last, depends_on_itself), now),
+            None if self.streams.is_idle(id) => self.handle_request(id, flags, now),
             Some(StreamState::Reset) | None => match self.streams.closed(id) {
                 Some(ClosedStream::ByUs) => Ok(None),
                 Some(ClosedStream::ByPeer) => Err(closed_fault()),
@@ -117,9 +112,10 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     fn handle_request(
         &mut self,
         id: StreamId,
-        (is_last, depends_on_itself): (bool, bool),
+        flags: HeadersFlags,
         now: Instant,
     ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
+        let HeadersFlags { is_last, depends_on_itself } = flags;
         if !id.is_of_client() {
             return Err(PeerFault::of_connection(ErrorCode::ProtocolError, "a client's streams have odd identifiers"));
         }
