@@ -152,8 +152,9 @@ impl CustomMetrics {
         if families.len() >= METRIC_FAMILIES_MAX {
             return Err(Error::unavailable(format!("models have {METRIC_FAMILIES_MAX} metric families (the limit)")));
         }
-        let taken = families.iter().map(|(name, family)| (name.as_str(), family.kind));
-        if self.is_reserved(name, kind) || taken.clone().any(|other| are_mixed_up((name, kind), other)) {
+        let wanted = FamilyHead { name, kind };
+        let mut taken = families.iter().map(|(name, family)| FamilyHead { name, kind: family.kind });
+        if self.is_reserved(wanted) || taken.any(|other| are_mixed_up(wanted, other)) {
             return Err(Error::invalid(format!("the metric name '{name}' is taken, choose another")));
         }
         let (description, series) = (description.to_owned(), BTreeMap::new());
@@ -161,10 +162,12 @@ impl CustomMetrics {
         Ok(())
     }
 
-    fn is_reserved(&self, name: &str, kind: MetricKind) -> bool {
+    fn is_reserved(&self, wanted: FamilyHead<'_>) -> bool {
         // The kinds of the server's own metrics are not known here, so all are taken for
         // histograms.
-        let own = |other: &String| other == name || are_mixed_up((name, kind), (other, MetricKind::Histogram));
+        let own = |name: &String| {
+            name == wanted.name || are_mixed_up(wanted, FamilyHead { name, kind: MetricKind::Histogram })
+        };
         self.reserved.iter().any(own)
     }
 
@@ -327,12 +330,22 @@ impl MetricKind {
     }
 }
 
+/// A family as the head of its lines shows it.
+#[derive(Clone, Copy)]
+struct FamilyHead<'a> {
+    name: &'a str,
+    kind: MetricKind,
+}
+
 /// Returns true if the lines of one family would look like those of the other: a histogram has more
 /// names than its own.
-fn are_mixed_up(one: (&str, MetricKind), other: (&str, MetricKind)) -> bool {
-    let has_line = |(histogram, kind): (&str, MetricKind), (name, _): (&str, MetricKind)| {
-        kind == MetricKind::Histogram
-            && name.strip_prefix(histogram).is_some_and(|rest| ["_bucket", "_count", "_sum"].contains(&rest))
+fn are_mixed_up(one: FamilyHead<'_>, other: FamilyHead<'_>) -> bool {
+    let has_line = |histogram: FamilyHead<'_>, family: FamilyHead<'_>| {
+        histogram.kind == MetricKind::Histogram
+            && family
+                .name
+                .strip_prefix(histogram.name)
+                .is_some_and(|rest| ["_bucket", "_count", "_sum"].contains(&rest))
     };
     has_line(one, other) || has_line(other, one)
 }

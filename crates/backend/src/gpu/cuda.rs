@@ -21,8 +21,8 @@ use cudarc::driver::{result, sys};
 
 use crate::gpu::blas::{CublasLt, Library};
 use crate::gpu::driver::{
-    Blas, DevicePointer, DeviceProperties, DriverError, GpuContext, GpuContextHandle, GpuDriver, GpuEvent, GpuFunction,
-    GpuModule, GpuStream, KernelValue, LaunchShape, SharedHandle,
+    Blas, ContextMemory, DevicePointer, DeviceProperties, DriverError, GpuContext, GpuContextHandle, GpuDriver,
+    GpuEvent, GpuFunction, GpuModule, GpuStream, KernelValue, LaunchShape, SharedHandle,
 };
 use crate::limits::GPU_KERNEL_ARGUMENTS_MAX;
 
@@ -461,20 +461,15 @@ impl GpuContext for CudaContext {
         unsafe { GpuContextHandle::from_raw(self.context as usize) }
     }
 
-    fn copy_across(
-        &self,
-        from: (&dyn GpuContext, DevicePointer),
-        to: (&dyn GpuContext, DevicePointer),
-        size: usize,
-    ) -> Result<(), DriverError> {
+    fn copy_across(&self, from: ContextMemory<'_>, to: ContextMemory<'_>, size: usize) -> Result<(), DriverError> {
         self.enter()?;
         let context_of = |context: &dyn GpuContext| context.handle().as_raw() as sys::CUcontext;
-        let (source, target) = (context_of(from.0), context_of(to.0));
+        let (source, target) = (context_of(from.context), context_of(to.context));
         // The call without a stream would wait for all work of both contexts, batches among it.
         let stream = result::stream::null();
         // SAFETY: both contexts are borrowed, so they live; the device's side is checked by the
         // device.
-        let outcome = unsafe { sys::cuMemcpyPeerAsync(to.1, target, from.1, source, size, stream) };
+        let outcome = unsafe { sys::cuMemcpyPeerAsync(to.pointer, target, from.pointer, source, size, stream) };
         checked(outcome, "cuMemcpyPeerAsync")?;
         // SAFETY: the default stream always exists.
         unsafe { result::stream::synchronize(stream) }.map_err(|error| failed(error, "cuStreamSynchronize"))

@@ -133,6 +133,15 @@ pub struct MatrixProduct {
     pub output: DevicePointer,
 }
 
+/// Memory of a device, with the context that it belongs to.
+#[derive(Clone, Copy)]
+pub struct ContextMemory<'a> {
+    /// The context.
+    pub context: &'a dyn GpuContext,
+    /// The first byte.
+    pub pointer: DevicePointer,
+}
+
 /// A context on one device. Any thread may call it. A wrong address of device memory breaks the
 /// context and nothing else; only `unsafe` calls take addresses of host memory.
 pub trait GpuContext: Send + Sync {
@@ -225,12 +234,7 @@ pub trait GpuContext: Send + Sync {
 
     /// Copies between memory of two contexts, and returns when the copy is complete: for memory of
     /// clients, never for a batch. It is work of this context: a failure breaks no other.
-    fn copy_across(
-        &self,
-        from: (&dyn GpuContext, DevicePointer),
-        to: (&dyn GpuContext, DevicePointer),
-        size: usize,
-    ) -> Result<(), DriverError>;
+    fn copy_across(&self, from: ContextMemory<'_>, to: ContextMemory<'_>, size: usize) -> Result<(), DriverError>;
 
     /// Opens memory of the device that another process shares; returns its address and its size.
     fn open_shared(&self, handle: &SharedHandle) -> Result<(DevicePointer, usize), DriverError>;

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use crate::gpu::device::{Gpu, Gpus, MemoryLimits};
 use crate::gpu::driver::{
-    Blas, DevicePointer, DeviceProperties, DriverError, GpuContext, GpuContextHandle, GpuDriver, GpuEvent, GpuFault,
-    GpuFunction, GpuModule, GpuStream, KernelValue, LaunchShape, MatrixProduct, SharedHandle,
+    Blas, ContextMemory, DevicePointer, DeviceProperties, DriverError, GpuContext, GpuContextHandle, GpuDriver,
+    GpuEvent, GpuFault, GpuFunction, GpuModule, GpuStream, KernelValue, LaunchShape, MatrixProduct, SharedHandle,
 };
 use crate::gpu::fake_kernels::{self, HostMemory};
 
@@ -455,17 +455,15 @@ impl GpuContext for FakeContext {
         unsafe { GpuContextHandle::from_raw(self.index) }
     }
 
-    fn copy_across(
-        &self,
-        from: (&dyn GpuContext, DevicePointer),
-        to: (&dyn GpuContext, DevicePointer),
-        size: usize,
-    ) -> Result<(), DriverError> {
+    fn copy_across(&self, from: ContextMemory<'_>, to: ContextMemory<'_>, size: usize) -> Result<(), DriverError> {
         let mut state = self.fake.check(self.index, "copy_across")?;
-        assert!([from.0, to.0].iter().any(|context| context.handle().as_raw() == self.index), "it is one of both");
+        assert!(
+            [from.context, to.context].iter().any(|context| context.handle().as_raw() == self.index),
+            "it is one of both"
+        );
         state.timeline.push_str(&format!("across {size}\n"));
-        let bytes = state.memory.read(from.1, size).map(<[u8]>::to_vec);
-        let copied = bytes.and_then(|bytes| state.memory.write(to.1, &bytes));
+        let bytes = state.memory.read(from.pointer, size).map(<[u8]>::to_vec);
+        let copied = bytes.and_then(|bytes| state.memory.write(to.pointer, &bytes));
         copied.ok_or_else(|| DriverError::from_code(1, "CUDA_ERROR_INVALID_VALUE", "copy_across"))
     }
 

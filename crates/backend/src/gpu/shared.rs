@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::gpu::device::Gpu;
-use crate::gpu::driver::{DevicePointer, DriverError, GpuContext, SharedHandle};
+use crate::gpu::driver::{ContextMemory, DevicePointer, DriverError, GpuContext, SharedHandle};
 use crate::gpu::lease::TensorLease;
 
 /// The contexts in which client memory is open: one for each device that has any, by its index.
@@ -90,9 +90,8 @@ impl SharedMemory {
     ///
     /// As [`Self::read`].
     pub fn read_to(&self, offset: usize, lease: &TensorLease) -> Result<(), DriverError> {
-        let from = self.address(offset, lease.size())?;
-        let (own, theirs) = (&*self.shared.context, lease.opened().context());
-        self.shared.noting_broken(own.copy_across((own, from), (theirs, lease.pointer()), lease.size()))
+        let from = self.memory(self.address(offset, lease.size())?);
+        self.shared.noting_broken(self.shared.context.copy_across(from, memory_of(lease), lease.size()))
     }
 
     /// Copies bytes out of memory of the models' context into it, and returns when the copy is done.
@@ -101,9 +100,12 @@ impl SharedMemory {
     ///
     /// As [`Self::read`].
     pub fn write_from(&self, offset: usize, lease: &TensorLease) -> Result<(), DriverError> {
-        let to = self.address(offset, lease.size())?;
-        let (own, theirs) = (&*self.shared.context, lease.opened().context());
-        self.shared.noting_broken(own.copy_across((theirs, lease.pointer()), (own, to), lease.size()))
+        let to = self.memory(self.address(offset, lease.size())?);
+        self.shared.noting_broken(self.shared.context.copy_across(memory_of(lease), to, lease.size()))
+    }
+
+    fn memory(&self, pointer: DevicePointer) -> ContextMemory<'_> {
+        ContextMemory { context: &*self.shared.context, pointer }
     }
 
     fn address(&self, offset: usize, size: usize) -> Result<DevicePointer, DriverError> {
@@ -111,6 +113,11 @@ impl SharedMemory {
         let pointer = is_within.then(|| self.pointer.checked_add(u64::try_from(offset).ok()?)).flatten();
         pointer.ok_or_else(|| DriverError::transient("the range is outside of the shared memory"))
     }
+}
+
+/// The memory of a tensor, in the context of the models.
+fn memory_of(lease: &TensorLease) -> ContextMemory<'_> {
+    ContextMemory { context: lease.opened().context(), pointer: lease.pointer() }
 }
 
 impl Drop for SharedMemory {
