@@ -19,6 +19,15 @@ pub enum ScoreText {
     SixDecimals,
 }
 
+/// The form in which the classes of an output are written.
+#[derive(Clone, Copy, Debug)]
+pub struct ClassForm<'a> {
+    /// The text of a score.
+    pub text: ScoreText,
+    /// The names of the classes, if the model has some.
+    pub labels: Option<&'a Labels>,
+}
+
 /// A score that can be written as clients read it.
 pub trait WrittenClasses: topk::Score + bytemuck::Pod {
     /// Appends its text.
@@ -82,12 +91,8 @@ fn short(value: f32, reads_back: impl Fn(f32) -> bool) -> f32 {
 }
 
 /// Appends a class as an element of a `BYTES` tensor: its length, then its text.
-pub fn write<T: WrittenClasses>(
-    score: &T,
-    index: u32,
-    (text, labels): (ScoreText, Option<&Labels>),
-    out: &mut Vec<u8>,
-) {
+pub fn write<T: WrittenClasses>(score: &T, index: u32, form: ClassForm<'_>, out: &mut Vec<u8>) {
+    let ClassForm { text, labels } = form;
     let start = out.len();
     // The length is filled in when the text is written: formatting into a second buffer would copy it.
     out.extend_from_slice(&[0; 4]);
@@ -107,7 +112,7 @@ pub fn write<T: WrittenClasses>(
 
 /// Appends the classes that a device selected, from their scores and indices as it wrote them: little-endian FP32,
 /// the only datatype that devices select from, and 32-bit integers.
-pub fn write_selected(scores: &[u8], indices: &[u8], form: (ScoreText, Option<&Labels>), out: &mut Vec<u8>) {
+pub fn write_selected(scores: &[u8], indices: &[u8], form: ClassForm<'_>, out: &mut Vec<u8>) {
     let (scores, indices) = (scores.as_chunks().0.iter(), indices.as_chunks().0.iter());
     for (score, index) in scores.zip(indices) {
         write(&f32::from_le_bytes(*score), u32::from_le_bytes(*index), form, out);

@@ -11,8 +11,7 @@ use crate::check::check_classes;
 use base::error::Error;
 use base::limits::CLASSES_MAX;
 use base::tensor::{Datatype, Shape, Tensor, element_count, topk};
-use model::classes::{self, STRING_SIZE_EXPECTED, ScoreText, WrittenClasses};
-use model::labels::Labels;
+use model::classes::{self, ClassForm, STRING_SIZE_EXPECTED, WrittenClasses};
 use model::{ModelSpec, TensorSpec};
 
 /// The `count` best classes of each row, as a `BYTES` tensor of `value:index[:label]` with shape `[rows, classes]`, or
@@ -45,8 +44,9 @@ pub fn classify(spec: &ModelSpec, output: &TensorSpec, tensor: &Tensor, count: u
     }
     let mut contents = Vec::with_capacity(row_count.saturating_mul(best_count).saturating_mul(STRING_SIZE_EXPECTED));
     if row_size > 0 {
+        let form = ClassForm { text: spec.score_text(), labels: output.labels.as_deref() };
         for row in tensor.contents.chunks_exact(row_size) {
-            write_row(tensor.datatype, row, best_count, (spec.score_text(), output.labels.as_deref()), &mut contents);
+            write_row(tensor.datatype, row, best_count, form, &mut contents);
         }
     }
     let mut shape: Shape = rows.into_iter().collect();
@@ -55,7 +55,7 @@ pub fn classify(spec: &ModelSpec, output: &TensorSpec, tensor: &Tensor, count: u
 }
 
 /// Writes the best classes of one row.
-fn write_row(datatype: Datatype, row: &[u8], count: usize, form: (ScoreText, Option<&Labels>), out: &mut Vec<u8>) {
+fn write_row(datatype: Datatype, row: &[u8], count: usize, form: ClassForm<'_>, out: &mut Vec<u8>) {
     match datatype {
         Datatype::Uint8 => write_best::<u8>(row, count, form, out),
         Datatype::Uint16 => write_best::<u16>(row, count, form, out),
@@ -74,7 +74,7 @@ fn write_row(datatype: Datatype, row: &[u8], count: usize, form: (ScoreText, Opt
     }
 }
 
-fn write_best<T: WrittenClasses>(row: &[u8], count: usize, form: (ScoreText, Option<&Labels>), out: &mut Vec<u8>) {
+fn write_best<T: WrittenClasses>(row: &[u8], count: usize, form: ClassForm<'_>, out: &mut Vec<u8>) {
     // Copied only if the bytes are not aligned for `T`: outputs may be views of a request body.
     let read = |_| row.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect::<Vec<T>>();
     let scores = bytemuck::try_cast_slice(row).map_or_else(|error| read(error).into(), Cow::Borrowed);
@@ -92,6 +92,8 @@ mod tests {
     use super::*;
     use crate::testing::{self, output};
     use base::tensor::strings::Strings;
+    use model::classes::ScoreText;
+    use model::labels::Labels;
 
     /// A model without a batch axis.
     fn plain() -> ModelSpec {

@@ -22,7 +22,9 @@ use crate::log::{self, LogTerminal};
 use crate::model::ensemble::{self, ComposingModels};
 use crate::model::repository::ModelDirectory;
 use crate::model::repository::changes::{ModelAction, actions};
-use crate::model::repository::index::{LoadProgress, LoadStage, ModelOverview, RepositoryOverview, StartProgress};
+use crate::model::repository::index::{
+    LoadProgress, LoadStage, ModelOverview, RepositoryOverview, StartCounts, StartProgress,
+};
 use crate::queue::rate_limiter::RateLimiter;
 use crate::queue::worker::panic_text;
 use crate::runtime::clock;
@@ -378,7 +380,7 @@ impl LoadWatch {
         now: Instant,
     ) {
         if let Some(terminal) = self.terminal {
-            let (done, all) = start.counts();
+            let StartCounts { done, all } = start.counts();
             let models: Vec<_> = running.iter().map(|(name, (_, began))| (name.as_str(), now.since(*began))).collect();
             log::show_status(Some(&status_line(done, all, &models, terminal.columns)));
             self.has_status = true;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::backend::{Instance, Threads};
 use crate::error::Error;
-use crate::model::repository::index::RepositoryOverview;
+use crate::model::repository::index::{RepositoryOverview, StartCounts};
 use crate::queue::given_up::watch_inline;
 use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
@@ -220,8 +220,8 @@ impl ModelTable {
         found.map(Rc::clone).ok_or_else(|| self.overview.borrow().refusal(name, version))
     }
 
-    /// The number of loaded models and the number of all, until the server has started.
-    pub fn start_counts(&self) -> Option<(usize, usize)> {
+    /// The loads of the start, until the server has started.
+    pub fn start_counts(&self) -> Option<StartCounts> {
         self.overview.borrow().start.as_ref().map(|start| start.counts())
     }
 

@@ -9,7 +9,7 @@ use backend::batch::scatter;
 use backend::{OutputNeed, Request};
 use base::error::Error;
 use base::tensor::{Datatype, Shape, Tensor, element_count};
-use model::classes::{STRING_SIZE_EXPECTED, write_selected};
+use model::classes::{ClassForm, STRING_SIZE_EXPECTED, write_selected};
 use model::{ModelSpec, TensorSpec};
 
 /// Answers every request of a batch.
@@ -70,7 +70,7 @@ fn part(
     let mut contents = Vec::with_capacity(rows.count * asked * STRING_SIZE_EXPECTED);
     for row in rows.first..rows.first + rows.count {
         let (begin, end) = (row * count * ELEMENT_SIZE, (row * count + asked) * ELEMENT_SIZE);
-        let form = (spec.score_text(), expected.labels.as_deref());
+        let form = ClassForm { text: spec.score_text(), labels: expected.labels.as_deref() };
         write_selected(values.get(begin..end)?, indices.get(begin..end)?, form, &mut contents);
     }
     let mut shape: Shape = spec.has_batch_axis().then_some(i64::from(request_rows)).into_iter().collect();

@@ -81,7 +81,8 @@ fn text_fields(message: &DynamicMessage, depth: usize, out: &mut String) {
         match (&value, map_kinds(&field)) {
             (_, Some((key_kind, value_kind))) => {
                 for (key, value) in entries(&value) {
-                    text_entry(&field, (&key, &key_kind), (&value, &value_kind), depth, out);
+                    let key = TypedValue { value: &key.into(), kind: &key_kind };
+                    text_entry(&field, key, TypedValue { value: &value, kind: &value_kind }, depth, out);
                 }
             }
             (Value::List(items), None) if !matches!(field.kind(), Kind::Message(_)) => {
@@ -101,12 +102,18 @@ fn text_fields(message: &DynamicMessage, depth: usize, out: &mut String) {
     }
 }
 
-fn text_entry(field: &FieldDescriptor, key: (&MapKey, &Kind), value: (&Value, &Kind), depth: usize, out: &mut String) {
+/// A value with the kind that its field declares.
+#[derive(Clone, Copy)]
+struct TypedValue<'a> {
+    value: &'a Value,
+    kind: &'a Kind,
+}
+
+fn text_entry(field: &FieldDescriptor, key: TypedValue<'_>, value: TypedValue<'_>, depth: usize, out: &mut String) {
     indent(depth, out);
     let _ = writeln!(out, "{} {{", field.name());
-    let (key, key_kind) = key;
-    text_value("key", &key.clone().into(), key_kind, depth + 1, out);
-    text_value("value", value.0, value.1, depth + 1, out);
+    text_value("key", key.value, key.kind, depth + 1, out);
+    text_value("value", value.value, value.kind, depth + 1, out);
     indent(depth, out);
     out.push_str("}\n");
 }

@@ -72,6 +72,15 @@ pub struct StartProgress {
     all: AtomicUsize,
 }
 
+/// The loads of a start at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct StartCounts {
+    /// Loads that have ended.
+    pub done: usize,
+    /// All loads; 0 until the models have been found.
+    pub all: usize,
+}
+
 impl StartProgress {
     /// Sets the number of models to load.
     pub fn set_all(&self, all: usize) {
@@ -83,14 +92,14 @@ impl StartProgress {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The loads that have ended, and all; the latter is 0 until the models have been found.
-    pub fn counts(&self) -> (usize, usize) {
-        (self.done.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed))
+    /// The loads so far.
+    pub fn counts(&self) -> StartCounts {
+        StartCounts { done: self.done.load(Ordering::Relaxed), all: self.all.load(Ordering::Relaxed) }
     }
 
     /// Returns the refusal of a request until the server has started.
     pub fn refusal(&self) -> Error {
-        let (done, all) = self.counts();
+        let StartCounts { done, all } = self.counts();
         let so_far = if all == 0 { "none is found yet".to_owned() } else { format!("{done} of {all} are loaded") };
         Error::unavailable(format!(
             "the server still loads its models, {so_far}; try again when /v2/health/ready answers 200"

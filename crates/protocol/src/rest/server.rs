@@ -4,6 +4,7 @@
 use bytes::Bytes;
 
 use crate::rest::encode::{JSON, PLAIN, write_shape};
+use model::repository::index::StartCounts;
 use model::{ModelSpec, TensorSpec};
 use wire::json::writer;
 use wire::message::Reply;
@@ -50,10 +51,10 @@ pub fn live_reply() -> Reply {
 
 /// The reply to a readiness probe: the readiness of the server, the number of models loaded so far
 /// if it is starting, and the loads in progress.
-pub fn ready_reply(is_ready: bool, start: Option<(usize, usize)>, loads: &[LoadNote]) -> Reply {
+pub fn ready_reply(is_ready: bool, start: Option<StartCounts>, loads: &[LoadNote]) -> Reply {
     let mut json = Vec::from(b"{\"live\":true,\"ready\":");
     writer::boolean(is_ready, &mut json);
-    if let Some((done, all)) = start {
+    if let Some(StartCounts { done, all }) = start {
         json.extend_from_slice(b",\"models_loaded\":");
         writer::integer(done, &mut json);
         json.extend_from_slice(b",\"models\":");
@@ -216,7 +217,7 @@ mod tests {
         assert_eq!(text(&ready_reply(false, None, &[])), r#"503 {"live":true,"ready":false}"#);
         let load = LoadNote { name: "m".to_owned(), stage: "loading", done: 1, versions: 3, seconds: 12 };
         assert_eq!(
-            text(&ready_reply(false, Some((1, 3)), &[load])),
+            text(&ready_reply(false, Some(StartCounts { done: 1, all: 3 }), &[load])),
             r#"503 {"live":true,"ready":false,"models_loaded":1,"models":3,"loading":[{"name":"m","stage":"loading","versions_loaded":1,"versions":3,"seconds":12}]}"#
         );
         let bare = [true, false].map(bare_health_reply);
