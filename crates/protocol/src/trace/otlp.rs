@@ -56,7 +56,13 @@ fn front_span(trace: &ActiveTrace, front: FrontSpan, epoch: u64) -> proto::Span 
         events: front.events.iter().map(|event| happened(event, epoch)).collect(),
         // The client's request; the spans below it are of work within the server, as OpenTelemetry defines the kinds.
         kind: SpanKind::Server.into(),
-        ..span(trace, (trace.parent_span_id, parent), "InferRequest", (began, front.ended), epoch)
+        ..span(
+            trace,
+            SpanIds { own: trace.parent_span_id, parent },
+            "InferRequest",
+            SpanTimes { began, ended: front.ended },
+            epoch,
+        )
     }
 }
 
@@ -103,7 +109,7 @@ fn model_spans(trace: &ActiveTrace, model: &ModelSpan, epoch: u64, run_span_id: 
     };
     let whole = |events: &[TraceEvent]| {
         let at = |event: Option<&TraceEvent>| event.map_or(Instant::ZERO, |event| event.at);
-        (at(events.first()), at(events.last()))
+        SpanTimes { began: at(events.first()), ended: at(events.last()) }
     };
     let own = events(&|index| !is_of_run(index));
     let mut attributes = vec![
@@ -115,36 +121,46 @@ fn model_spans(trace: &ActiveTrace, model: &ModelSpan, epoch: u64, run_span_id: 
     if !model.request_id.is_empty() {
         attributes.push(attribute("triton.request_id", Value::StringValue(model.request_id.clone())));
     }
+    let ids = SpanIds { own: trace.span_id, parent: Some(trace.parent_span_id) };
     let mut spans = vec![proto::Span {
         attributes,
         events: own.iter().map(|event| happened(event, epoch)).collect(),
-        ..span(trace, (trace.span_id, Some(trace.parent_span_id)), &model.spec.name, whole(&own), epoch)
+        ..span(trace, ids, &model.spec.name, whole(&own), epoch)
     }];
     if run.is_some() {
         let own = events(&is_of_run);
+        let ids = SpanIds { own: run_span_id, parent: Some(trace.span_id) };
         spans.push(proto::Span {
             events: own.iter().map(|event| happened(event, epoch)).collect(),
-            ..span(trace, (run_span_id, Some(trace.span_id)), "compute", whole(&own), epoch)
+            ..span(trace, ids, "compute", whole(&own), epoch)
         });
     }
     spans
 }
 
-fn span(
-    trace: &ActiveTrace,
-    (id, parent): (u64, Option<u64>),
-    name: &str,
-    (began, ended): (Instant, Instant),
-    epoch: u64,
-) -> proto::Span {
+/// The place of a span in its trace.
+struct SpanIds {
+    /// Its own id.
+    own: u64,
+    /// The id of the span around it, if there is one.
+    parent: Option<u64>,
+}
+
+/// The time that a span takes.
+struct SpanTimes {
+    began: Instant,
+    ended: Instant,
+}
+
+fn span(trace: &ActiveTrace, ids: SpanIds, name: &str, times: SpanTimes, epoch: u64) -> proto::Span {
     proto::Span {
         trace_id: trace.trace_id.to_be_bytes().to_vec(),
-        span_id: id.to_be_bytes().to_vec(),
-        parent_span_id: parent.map(|parent| parent.to_be_bytes().to_vec()).unwrap_or_default(),
+        span_id: ids.own.to_be_bytes().to_vec(),
+        parent_span_id: ids.parent.map(|parent| parent.to_be_bytes().to_vec()).unwrap_or_default(),
         name: name.to_owned(),
         kind: SpanKind::Internal.into(),
-        start_time_unix_nano: epoch.saturating_add(began.as_nanos()),
-        end_time_unix_nano: epoch.saturating_add(ended.as_nanos()),
+        start_time_unix_nano: epoch.saturating_add(times.began.as_nanos()),
+        end_time_unix_nano: epoch.saturating_add(times.ended.as_nanos()),
         ..proto::Span::default()
     }
 }
