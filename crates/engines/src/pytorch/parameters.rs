@@ -22,21 +22,28 @@ pub(super) struct TorchParameters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RunOptions(pub(super) u32);
 
+/// The bits of an option that PyTorch decides unless it is given.
+struct SwitchBits {
+    /// The bit of an option that is given.
+    is_given: u32,
+    /// The bit of its value.
+    is_on: u32,
+}
+
 impl RunOptions {
     const UNOPTIMIZED: u32 = 1;
     const INFERENCE_MODE: u32 = 1 << 1;
-    /// The bits that the executor is set, and its value; the others likewise.
-    const EXECUTOR: (u32, u32) = (1 << 2, 1 << 3);
-    const PROFILING: (u32, u32) = (1 << 4, 1 << 5);
-    const FUSER: (u32, u32) = (1 << 6, 1 << 7);
+    const EXECUTOR: SwitchBits = SwitchBits { is_given: 1 << 2, is_on: 1 << 3 };
+    const PROFILING: SwitchBits = SwitchBits { is_given: 1 << 4, is_on: 1 << 5 };
+    const FUSER: SwitchBits = SwitchBits { is_given: 1 << 6, is_on: 1 << 7 };
 
     fn set(&mut self, bit: u32, is_set: bool) {
         self.0 |= if is_set { bit } else { 0 };
     }
 
-    fn set_if_given(&mut self, (is_given, bit): (u32, u32), value: Option<bool>) {
-        self.set(is_given, value.is_some());
-        self.set(bit, value == Some(true));
+    fn set_if_given(&mut self, bits: SwitchBits, value: Option<bool>) {
+        self.set(bits.is_given, value.is_some());
+        self.set(bits.is_on, value == Some(true));
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::gpu::plan::form::PlanShape;
+use crate::gpu::plan::form::{PlanShape, StepSize};
 use crate::gpu::plan::layout::ValueName;
 use crate::gpu::plan::{GpuPlan, PlanStep, StepWork, ValueLocation, layout};
 use crate::gpu::slot_sizes::SlotSizes;
@@ -186,8 +186,9 @@ impl<'a> Compiler<'a> {
         };
         let weight = self.add_weights(&floats(&weight.contents), node.float("alpha", 1.0));
         let work = StepWork::Multiply { inner, weight, is_transposed, bias, has_relu: false };
-        let (per_row, _) = known.form.as_matrix(1).ok_or_else(|| refused(node, TOO_LARGE))?;
-        self.push(node, work, (per_row, columns), ValueName::Buffer(known.buffer), known.form.with_columns(columns))
+        let StepSize { per_row, .. } = known.form.as_matrix(1).ok_or_else(|| refused(node, TOO_LARGE))?;
+        let size = StepSize { per_row, columns };
+        self.push(node, work, size, ValueName::Buffer(known.buffer), known.form.with_columns(columns))
     }
 
     fn add_matmul(&mut self, node: &'a OnnxNode) -> Result<(), String> {
@@ -199,8 +200,9 @@ impl<'a> Compiler<'a> {
         }
         let weight = self.add_weights(&floats(&weight.contents), 1.0);
         let work = StepWork::Multiply { inner, weight, is_transposed: false, bias: None, has_relu: false };
-        let (per_row, _) = known.form.as_matrix(1).ok_or_else(|| refused(node, TOO_LARGE))?;
-        self.push(node, work, (per_row, columns), ValueName::Buffer(known.buffer), known.form.with_columns(columns))
+        let StepSize { per_row, .. } = known.form.as_matrix(1).ok_or_else(|| refused(node, TOO_LARGE))?;
+        let size = StepSize { per_row, columns };
+        self.push(node, work, size, ValueName::Buffer(known.buffer), known.form.with_columns(columns))
     }
 
     fn add_softmax(&mut self, node: &'a OnnxNode) -> Result<(), String> {
@@ -211,9 +213,9 @@ impl<'a> Compiler<'a> {
         let axis = node.integer("axis", if is_old { 1 } else { -1 });
         let axis = usize::try_from(if axis < 0 { axis + rank as i64 } else { axis }).unwrap_or(usize::MAX);
         let axes = rank.checked_sub(axis).filter(|axes| *axes <= known.form.dims.len() && (is_old || *axes == 1));
-        let shape = axes.filter(|axes| *axes > 0).and_then(|axes| known.form.as_matrix(axes));
-        let shape = shape.ok_or_else(|| refused(node, "is over another axis than the last"))?;
-        self.push(node, StepWork::Softmax, shape, ValueName::Buffer(known.buffer), known.form)
+        let size = axes.filter(|axes| *axes > 0).and_then(|axes| known.form.as_matrix(axes));
+        let size = size.ok_or_else(|| refused(node, "is over another axis than the last"))?;
+        self.push(node, StepWork::Softmax, size, ValueName::Buffer(known.buffer), known.form)
     }
 
     fn add_activation(&mut self, node: &'a OnnxNode, function: Activation) -> Result<(), String> {
@@ -236,7 +238,8 @@ impl<'a> Compiler<'a> {
             }
         }
         let count = known.form.count().ok_or_else(|| refused(node, TOO_LARGE))?;
-        self.push(node, StepWork::Activate(function), (1, count), ValueName::Buffer(known.buffer), known.form)
+        let size = StepSize { per_row: 1, columns: count };
+        self.push(node, StepWork::Activate(function), size, ValueName::Buffer(known.buffer), known.form)
     }
 
     fn add_binary(&mut self, node: &'a OnnxNode, operation: PointwiseOperation) -> Result<(), String> {
@@ -249,25 +252,26 @@ impl<'a> Compiler<'a> {
                 let count = left.form.count().ok_or_else(|| refused(node, TOO_LARGE))?;
                 let strides = along(count, 1).ok_or_else(|| refused(node, TOO_LARGE))?;
                 let work = combine(ValueName::Buffer(right.buffer), operation, strides, strides);
-                self.push(node, work, (1, count), ValueName::Buffer(left.buffer), left.form)
+                let size = StepSize { per_row: 1, columns: count };
+                self.push(node, work, size, ValueName::Buffer(left.buffer), left.form)
             }
             (Operand::Value(value), Operand::Constant(constant)) => {
                 if operation == PointwiseOperation::Add && self.add_bias(node, &value, constant)? {
                     return Ok(());
                 }
-                let (shape, of_value, of_constant) = strides(&value.form, constant).ok_or_else(unequal)?;
+                let (size, of_value, of_constant) = strides(&value.form, constant).ok_or_else(unequal)?;
                 let constant = self.add_weights(&floats(&constant.contents), 1.0);
                 let work = combine(constant, operation, of_value, of_constant);
-                self.push(node, work, shape, ValueName::Buffer(value.buffer), value.form)
+                self.push(node, work, size, ValueName::Buffer(value.buffer), value.form)
             }
             (Operand::Constant(constant), Operand::Value(value)) => {
                 if operation == PointwiseOperation::Add && self.add_bias(node, &value, constant)? {
                     return Ok(());
                 }
-                let (shape, of_value, of_constant) = strides(&value.form, constant).ok_or_else(unequal)?;
+                let (size, of_value, of_constant) = strides(&value.form, constant).ok_or_else(unequal)?;
                 let constant = self.add_weights(&floats(&constant.contents), 1.0);
                 let work = combine(ValueName::Buffer(value.buffer), operation, of_constant, of_value);
-                self.push(node, work, shape, constant, value.form)
+                self.push(node, work, size, constant, value.form)
             }
             (Operand::Constant(_), Operand::Constant(_)) => Err(refused(node, "has two constants")),
         }
@@ -309,16 +313,17 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Adds a step with this many rows per row of the batch, and columns.
+    /// Adds a step.
     fn push(
         &mut self,
         node: &'a OnnxNode,
         work: StepWork<ValueName>,
-        (per_row, columns): (usize, usize),
+        size: StepSize,
         input: ValueName,
         form: PlanShape,
     ) -> Result<(), String> {
         let known = self.new_value(form)?;
+        let StepSize { per_row, columns } = size;
         self.steps.push(PlanStep { work, per_row, columns, input, output: ValueName::Buffer(known.buffer) });
         self.set_producer(node, known, self.steps.len() - 1)
     }
@@ -398,16 +403,17 @@ fn along(columns: usize, rows: usize) -> Option<Strides> {
     Some(Strides { row, column: 1 })
 }
 
-/// Returns the broadcast of a constant over a value: (rows per row of the batch, columns), and the
-/// strides of the value and of the constant. `None` if it does not broadcast.
-fn strides(form: &PlanShape, constant: &Tensor) -> Option<((usize, usize), Strides, Strides)> {
+/// Returns the broadcast of a constant over a value: the size of the step, and the strides of the value and of the
+/// constant. `None` if it does not broadcast.
+fn strides(form: &PlanShape, constant: &Tensor) -> Option<(StepSize, Strides, Strides)> {
     let axes = form.repeated(&constant.shape)?;
     if axes == 0 {
         let count = form.count()?;
-        return Some(((1, count), along(count, 1)?, Strides { row: 0, column: 0 }));
+        let size = StepSize { per_row: 1, columns: count };
+        return Some((size, along(count, 1)?, Strides { row: 0, column: 0 }));
     }
-    let (rows, columns) = form.as_matrix(axes)?;
-    Some(((rows, columns), along(columns, 1)?, along(columns, 0)?))
+    let size = form.as_matrix(axes)?;
+    Some((size, along(size.columns, 1)?, along(size.columns, 0)?))
 }
 
 /// The dimensions of a constant that is a matrix.

@@ -12,6 +12,14 @@ pub(super) struct PlanShape {
     pub(super) dims: SmallVec<[usize; 6]>,
 }
 
+/// The size of the matrix that a step computes.
+#[derive(Clone, Copy)]
+pub(super) struct StepSize {
+    /// Rows for each row of the batch.
+    pub(super) per_row: usize,
+    pub(super) columns: usize,
+}
+
 impl PlanShape {
     /// From a full shape, whose first dimension is the batch's if `has_rows`. `None` if another is
     /// unknown.
@@ -30,11 +38,10 @@ impl PlanShape {
         product(&self.dims)
     }
 
-    /// Its size as a matrix whose columns are the last `axes` dimensions: (rows for each row of the batch,
-    /// columns).
-    pub(super) fn as_matrix(&self, axes: usize) -> Option<(usize, usize)> {
+    /// Its size as a matrix whose columns are the last `axes` dimensions.
+    pub(super) fn as_matrix(&self, axes: usize) -> Option<StepSize> {
         let (rows, columns) = self.dims.split_at_checked(self.dims.len().checked_sub(axes)?)?;
-        Some((product(rows)?, product(columns)?))
+        Some(StepSize { per_row: product(rows)?, columns: product(columns)? })
     }
 
     /// The shape with another last dimension.

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{Compiler, KnownValue, TOO_LARGE, output_name, refused};
 use crate::gpu::plan::box_move::BoxMove;
-use crate::gpu::plan::form::PlanShape;
+use crate::gpu::plan::form::{PlanShape, StepSize};
 use crate::gpu::plan::layout::ValueName;
 use crate::gpu::plan::{PlanStep, StepWork};
 use model::onnx::graph::OnnxNode;
@@ -41,7 +41,8 @@ impl<'a> Compiler<'a> {
         }
         let part = BoxMove::transposed(&known.form, &axes).map_err(|why| refused(node, why))?;
         let count = form.count().ok_or_else(|| refused(node, TOO_LARGE))?;
-        self.push(node, StepWork::Move(part), (1, count), ValueName::Buffer(known.buffer), form)
+        let size = StepSize { per_row: 1, columns: count };
+        self.push(node, StepWork::Move(part), size, ValueName::Buffer(known.buffer), form)
     }
 
     pub(super) fn add_slice(&mut self, node: &'a OnnxNode) -> Result<(), String> {
