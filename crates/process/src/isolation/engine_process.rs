@@ -61,15 +61,42 @@ pub(super) struct EngineAnswer {
     pub(super) outputs: Result<Vec<Tensor>, Error>,
 }
 
+/// The process that is started for a model.
+pub(super) struct EngineCommand<'a> {
+    /// The name of the instance, for the log.
+    pub(super) name: &'a str,
+    /// The command of the server's own program.
+    pub(super) command: &'static str,
+    /// The gauge of the memory of the model's processes.
+    pub(super) memory: &'a Arc<Gauge>,
+}
+
+/// An order to load a model.
+pub(super) struct EncodedOrder<'a> {
+    /// The encoding of an `EngineOrder`.
+    pub(super) bytes: &'a [u8],
+    /// The model's file, if the process gets it open.
+    pub(super) file: Option<&'a OwnedFd>,
+}
+
+/// A process that has no order yet, with its ends of what it shares with the server.
+struct NewEngine {
+    process: PythonProcess,
+    socket: EngineSocket,
+    requests: RequestRegion,
+    responses: Arc<ResponseRegion>,
+}
+
 impl EngineProcess {
-    /// Starts a process, by this command of this program, on an encoded order. `timeout` is for the load.
+    /// Starts a process on an encoded order. `timeout` is for the load.
     pub(super) fn start(
         host: &PythonHost,
-        (name, command, memory): (&str, &'static str, &Arc<Gauge>),
-        (order, file): (&[u8], Option<&OwnedFd>),
+        command: &EngineCommand<'_>,
+        order: &EncodedOrder<'_>,
         timeout: Option<Duration>,
         region_max: u64,
     ) -> Result<Self, EngineFailure> {
+        let EngineCommand { name, command, memory } = *command;
         let refused = |error: io::Error| {
             EngineFailure::Refused(Error::unavailable(format!("the process of a model cannot be started: {error}")))
         };
@@ -83,20 +110,22 @@ impl EngineProcess {
             memory: Arc::clone(memory),
         });
         let process = process.map_err(EngineFailure::Refused)?;
-        let size = region_size(order.len() as u64);
+        let size = region_size(order.bytes.len() as u64);
         let regions =
             RequestRegion::new(size).and_then(|region| Ok((region, ResponseRegion::new(ENGINE_REGION_SIZE)?)));
-        Self::load((process, socket), regions.map_err(refused)?, (order, file), timeout, region_max)
+        let (requests, responses) = regions.map_err(refused)?;
+        Self::load(NewEngine { process, socket, requests, responses }, order, timeout, region_max)
     }
 
     /// Sends a new process its order.
     fn load(
-        (process, socket): (PythonProcess, EngineSocket),
-        (mut requests, responses): (RequestRegion, Arc<ResponseRegion>),
-        (order, file): (&[u8], Option<&OwnedFd>),
+        engine: NewEngine,
+        order: &EncodedOrder<'_>,
         timeout: Option<Duration>,
         region_max: u64,
     ) -> Result<Self, EngineFailure> {
+        let NewEngine { process, socket, mut requests, responses } = engine;
+        let EncodedOrder { bytes: order, file } = *order;
         let written = requests.write(0, order);
         written.map_err(|error| EngineFailure::Refused(Error::internal(error.to_string())))?;
         let (process, released) = (Arc::new(process), Arc::default());

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::isolation::engine_process::{EngineFailure, EngineProcess};
+use crate::isolation::engine_process::{EncodedOrder, EngineCommand, EngineFailure, EngineProcess};
 use crate::isolation::message::EngineOrder;
 use crate::python::host::{LogLine, PythonHost};
 use crate::python::message::LogLevel;
@@ -92,8 +92,9 @@ impl IsolatedShared {
     pub(super) fn start(&self, name: &str) -> Result<EngineProcess, Error> {
         (self.check_files)()?;
         let IsolationOptions { command, host, load_timeout, run_memory_max, .. } = &self.options;
-        let order = (&*self.order, self.file.as_ref());
-        let started = EngineProcess::start(host, (name, command, &self.memory), order, *load_timeout, *run_memory_max);
+        let command = EngineCommand { name, command, memory: &self.memory };
+        let order = EncodedOrder { bytes: &self.order, file: self.file.as_ref() };
+        let started = EngineProcess::start(host, &command, &order, *load_timeout, *run_memory_max);
         started.map_err(|failure| self.failed(name, failure))
     }
 

@@ -124,7 +124,7 @@ struct LostProcess {
 
 impl PythonModelContext {
     /// A model without outputs.
-    pub(super) fn new((name, version): (&str, u64), program: ModelProgram, options: &Arc<PythonOptions>) -> Self {
+    pub(super) fn new(name: &str, version: u64, program: ModelProgram, options: &Arc<PythonOptions>) -> Self {
         Self {
             name: name.to_owned(),
             qualified_name: name.into(),

@@ -117,15 +117,26 @@ pub(super) struct SentRequest {
     held: Option<Result<Vec<Tensor>, Error>>,
 }
 
+/// A process that was just started, and what it shares with the server.
+pub(super) struct StartedProcess {
+    /// The server's ends of its sockets.
+    pub(super) link: PythonLink,
+    pub(super) process: PythonProcess,
+    /// The memory of its inputs.
+    pub(super) requests: RequestMemory,
+    /// The memory of its outputs.
+    pub(super) responses: ResponseMemory,
+}
+
 impl PythonInstance {
     /// Wraps a process that was just started.
     pub(super) fn new(
         model: Arc<PythonModelContext>,
         name: &str,
-        (link, process): (PythonLink, PythonProcess),
-        (requests, responses): (RequestMemory, ResponseMemory),
+        started: StartedProcess,
         inbox: Arc<InstanceInbox>,
     ) -> Self {
+        let StartedProcess { link, process, requests, responses } = started;
         let metrics = model.new_metrics();
         Self {
             model,

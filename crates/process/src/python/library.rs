@@ -87,6 +87,6 @@ impl LibraryProcesses {
     fn context(&self, model: LibraryVersion<'_>) -> PythonModelContext {
         let LibraryVersion { name, qualified_name, version } = model;
         let program = ModelProgram::Library { load_timeout: self.load_timeout };
-        PythonModelContext::new((name, version), program, &self.options).with_qualified_name(qualified_name)
+        PythonModelContext::new(name, version, program, &self.options).with_qualified_name(qualified_name)
     }
 }

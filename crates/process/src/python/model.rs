@@ -80,7 +80,7 @@ impl PythonBackend {
     pub fn complete(&self, completion: &PythonCompletion<'_>) -> Result<String, Error> {
         let PythonCompletion { name, version, version_directory, backend, python, config } = *completion;
         let place = self.place(python, backend, version, version_directory);
-        let context = self.context((name, version), python, &place)?;
+        let context = self.context(name, version, python, &place)?;
         let starter = ProcessStarter {
             context: Arc::new(context),
             host: self.host()?,
@@ -124,7 +124,8 @@ impl PythonBackend {
 
     fn context(
         &self,
-        named: (&str, u64),
+        name: &str,
+        version: u64,
         python: &PythonModel,
         place: &ModelPlace,
     ) -> Result<PythonModelContext, Error> {
@@ -138,7 +139,7 @@ impl PythonBackend {
             archives: &self.options.archives,
         };
         let program = ModelProgram::Python { interpreter: search.find()?, execute_timeout: python.execute_timeout };
-        Ok(PythonModelContext::new(named, program, &self.options))
+        Ok(PythonModelContext::new(name, version, program, &self.options))
     }
 }
 
@@ -155,7 +156,7 @@ impl Backend for PythonBackend {
         let place = self.place(python, &spec.backend, version, directory);
         let tensors =
             |tensors: &[TensorSpec]| tensors.iter().map(|tensor| (tensor.name.clone(), tensor.datatype)).collect();
-        let context = self.context((&spec.name, version), python, &place)?;
+        let context = self.context(&spec.name, version, python, &place)?;
         let context = context.with_qualified_name(&spec.qualified_name());
         let context = context.with_outputs(tensors(&spec.outputs), spec.is_decoupled);
         let starter = ProcessStarter {

@@ -11,7 +11,7 @@ use crate::python::cores::ProcessShare;
 use crate::python::environment::general_threads;
 use crate::python::host::PythonHost;
 use crate::python::inbox::InstanceInbox;
-use crate::python::instance::PythonInstance;
+use crate::python::instance::{PythonInstance, StartedProcess};
 use crate::python::json::JsonItem;
 use crate::python::link::PythonLink;
 use crate::python::memory::{RequestMemory, ResponseMemory};
@@ -144,8 +144,8 @@ impl ProcessStarter {
         })?;
         link.watch(process.pidfd()).map_err(cannot)?;
         let sizes = [request_region.size(), response_region.size()];
-        let (context, memory) = (Arc::clone(&self.context), (requests, responses));
-        let mut instance = PythonInstance::new(context, name, (link, process), memory, inbox);
+        let started = StartedProcess { link, process, requests, responses };
+        let mut instance = PythonInstance::new(Arc::clone(&self.context), name, started, inbox);
         instance.link.main.send(start.get(sent..).unwrap_or_default());
         let mut frame = Vec::new();
         match &self.message {

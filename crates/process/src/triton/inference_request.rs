@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::triton::callback::{AllocatorCalls, ReleaseCallback, ResponseCallback};
 use crate::triton::caller::HostedCaller;
 use crate::triton::error::c_text;
-use crate::triton::inference_response::InferenceResponseObject;
+use crate::triton::inference_response::{AnsweredCall, InferenceResponseObject};
 use crate::triton::memory::copy_bytes;
 use crate::triton::object::{Handle, Owned, hosted_object};
 use crate::triton::server_object::{ServerObject, version_of};
@@ -273,8 +273,8 @@ impl HostedReplies {
         let response = if is_bare_end {
             Handle::null()
         } else {
-            let named = (self.model.clone(), self.version, self.id.clone());
-            Owned::new(InferenceResponseObject::new(named, &self.allocator, outputs, &parameters)).into_handle()
+            let call = AnsweredCall { model: self.model.clone(), version: self.version, id: self.id.clone() };
+            Owned::new(InferenceResponseObject::new(call, &self.allocator, outputs, &parameters)).into_handle()
         };
         self.response.call(response.any(), u32::from(is_final));
         if is_final {

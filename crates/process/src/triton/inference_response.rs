@@ -34,10 +34,18 @@ pub(super) struct ReceivedOutput {
     pub(super) memory: AllocatedOutput,
 }
 
+/// The call that a response answers.
+pub(super) struct AnsweredCall {
+    pub(super) model: CString,
+    /// The version that it asked for; `None` if it left it open.
+    pub(super) version: Option<u64>,
+    pub(super) id: CString,
+}
+
 impl InferenceResponseObject {
     /// A response with its outputs in memory of the allocator; an error if that gives none.
     pub(super) fn new(
-        (model, version, id): (CString, Option<u64>, CString),
+        call: AnsweredCall,
         allocator: &AllocatorCalls,
         outputs: Result<Vec<(String, Tensor)>, Error>,
         parameters: &Parameters,
@@ -50,6 +58,7 @@ impl InferenceResponseObject {
             Ok(outputs) => (None, outputs),
             Err(error) => (ErrorObject::raise(&error).own().ok(), Vec::new()),
         };
+        let AnsweredCall { model, version, id } = call;
         let version = version.and_then(|version| i64::try_from(version).ok()).unwrap_or(-1);
         Self { model, version, id, error, outputs, parameters: of_parameters(parameters) }
     }

@@ -66,8 +66,10 @@ fn load(process: PythonProcess, socket: EngineSocket) -> Result<EngineProcess, E
         derived: Vec::new(),
         directory: "/m/1".into(),
     };
-    let regions = (RequestRegion::new(ENGINE_REGION_SIZE).unwrap(), ResponseRegion::new(ENGINE_REGION_SIZE).unwrap());
-    EngineProcess::load((process, socket), regions, (&order.encode(), None), None, REGION_MAX)
+    let (requests, responses) =
+        (RequestRegion::new(ENGINE_REGION_SIZE).unwrap(), ResponseRegion::new(ENGINE_REGION_SIZE).unwrap());
+    let order = EncodedOrder { bytes: &order.encode(), file: None };
+    EngineProcess::load(NewEngine { process, socket, requests, responses }, &order, None, REGION_MAX)
 }
 
 fn refused<T>(outcome: Result<T, EngineFailure>) -> Error {
@@ -220,9 +222,10 @@ fn a_process_that_does_not_answer_in_time_is_killed() {
     let (process, socket, _end) = idle(&host);
     let mut requests = RequestRegion::new(ENGINE_REGION_SIZE).unwrap();
     requests.write(0, b"x").unwrap();
-    let regions = (requests, ResponseRegion::new(ENGINE_REGION_SIZE).unwrap());
+    let responses = ResponseRegion::new(ENGINE_REGION_SIZE).unwrap();
     let timeout = Some(Duration::from_millis(20));
-    let outcome = EngineProcess::load((process, socket), regions, (b"x", None), timeout, REGION_MAX);
+    let engine = NewEngine { process, socket, requests, responses };
+    let outcome = EngineProcess::load(engine, &EncodedOrder { bytes: b"x", file: None }, timeout, REGION_MAX);
     let Err(EngineFailure::Lost(how)) = outcome else { panic!("it was waited for") };
     assert_eq!(how, "took longer than 20ms (--load-timeout-secs) and was killed");
 }
