@@ -70,6 +70,14 @@ pub struct ModelQueue {
     is_stopped: AtomicBool,
 }
 
+/// The sequences of a queue.
+pub struct QueuedSequences {
+    /// The model's name.
+    pub model: String,
+    /// The rules of its sequences.
+    pub policy: SequencePolicy,
+}
+
 impl ModelQueue {
     /// Creates the queue of a model version, with a producer for every shard and a parking for
     /// every instance.
@@ -84,15 +92,14 @@ impl ModelQueue {
     }
 
     /// Creates the queue of a model version whose parkings the caller made, the passive ones last.
-    /// Those with a rate id are registered with the limiter. `sequences` are the model's name and
-    /// its sequence policy, if it serves sequences.
+    /// Those with a rate id are registered with the limiter. `sequences` is present if the model serves sequences.
     pub fn with_parkings(
         policy: Policy,
         bounds: QueueBounds,
         shards: usize,
         parkings: Vec<Arc<Parking>>,
         limiter: Option<RateRegistration>,
-        sequences: Option<(String, SequencePolicy)>,
+        sequences: Option<QueuedSequences>,
     ) -> (Arc<Self>, Vec<QueueProducer>) {
         limiter.iter().for_each(|limiter| limiter.set_parkings(&parkings));
         let instances = parkings.iter().filter(|parking| !parking.is_passive()).count();
@@ -107,10 +114,10 @@ impl ModelQueue {
         let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| sync::RingBuffer::new(ring_size)).unzip();
         // Likewise: the scheduler keeps cancelled requests until it meets them, or evicts them when it is full.
         let policy = Policy { entries_max: requests_max.saturating_mul(2), ..policy };
-        let own = sequences.as_ref().map(|(_, policy)| SequenceQueue::new(&parkings, policy.is_iterative));
+        let own = sequences.as_ref().map(|sequences| SequenceQueue::new(&parkings, sequences.policy.is_iterative));
         let batcher = match sequences {
             None => Batcher::Queue(Box::new(Scheduler::new(policy.clone()))),
-            Some((model, policy)) => {
+            Some(QueuedSequences { model, policy }) => {
                 let policy = SequencePolicy { instances, ..policy };
                 Batcher::Sequences { model, sequences: Box::new(Sequences::new(policy)) }
             }

@@ -28,8 +28,8 @@ use crate::protocol::front_end::{FrontEnds, Invocation, SageMakerPaths, VertexAi
 use crate::protocol::route::Delivery;
 use crate::queue::cache_link::CacheLink;
 use crate::queue::job_pool::JobPool;
-use crate::queue::model_queue::ModelQueue;
 use crate::queue::model_queue::queue_producer::QueueProducer;
+use crate::queue::model_queue::{ModelQueue, QueuedSequences};
 use crate::queue::parking::Parking;
 use crate::queue::rate_limiter::RateRegistration;
 use crate::queue::semaphore::Semaphore;
@@ -198,7 +198,8 @@ fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, placements: V
                 },
                 ..policy
             };
-            let sequences = loaded.sequence_policy().map(|policy| (loaded.spec.name.clone(), policy));
+            let model = || loaded.spec.name.clone();
+            let sequences = loaded.sequence_policy().map(|policy| QueuedSequences { model: model(), policy });
             let (model_queue, producers) =
                 ModelQueue::with_parkings(policy, bounds, shards, parkings, loaded.registration, sequences);
             (Placement::Worker(model_queue), producers.into_iter().map(Some).collect())

@@ -309,9 +309,9 @@ mod tests {
 
     use super::*;
     use crate::completions::Completions;
-    use crate::model_queue::ModelQueue;
     use crate::model_queue::poll::PollOutcome;
     use crate::model_queue::queue_producer::QueueProducer;
+    use crate::model_queue::{ModelQueue, QueuedSequences};
     use crate::parking::Parking;
     use crate::request_slots::RequestSlots;
     use crate::testing::now;
@@ -338,8 +338,8 @@ mod tests {
             let parkings = (0..instances).map(|index| Arc::new(Parking::new(index.to_string()))).collect();
             let (queue, bounds) =
                 (Policy { rows_max: 2, ..Policy::default() }, QueueBounds { requests: 16, bytes: 99 });
-            let (model_queue, mut producers) =
-                ModelQueue::with_parkings(queue, bounds, 1, parkings, None, Some(("m".to_owned(), policy)));
+            let sequences = Some(QueuedSequences { model: "m".to_owned(), policy });
+            let (model_queue, mut producers) = ModelQueue::with_parkings(queue, bounds, 1, parkings, None, sequences);
             Self {
                 model_queue,
                 producer: producers.remove(0),

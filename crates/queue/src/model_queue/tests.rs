@@ -716,7 +716,8 @@ fn sequence_queue() -> (Arc<ModelQueue>, Vec<QueueProducer>) {
     let policy = SequencePolicy { strategy, instances: 1, slots: 1, idle_max, is_iterative };
     let parkings = vec![Arc::new(Parking::new(String::new()))];
     let bounds = QueueBounds { requests: 16, bytes: 100 };
-    ModelQueue::with_parkings(Policy::default(), bounds, 1, parkings, None, Some(("m".to_owned(), policy)))
+    let sequences = QueuedSequences { model: "m".to_owned(), policy };
+    ModelQueue::with_parkings(Policy::default(), bounds, 1, parkings, None, Some(sequences))
 }
 
 fn start(request_slots: &RequestSlots, id: u64, timeout: Duration) -> Entry<QueuedRequest> {
