@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::control::loading::loaded_version::LoadedVersion;
-use crate::control::serving::plan::choose_default_model;
+use crate::control::serving::plan::{ContextSources, choose_default_model};
 use crate::control::thread::initial_load::{self, InitialLoad, StartWatch};
 use crate::control::thread::model_record::ModelRecords;
 use crate::error::Error;
@@ -49,7 +49,8 @@ impl ClaimedServer {
     fn start_stand_in(&mut self, start: &Arc<StartProgress>) -> Result<StandIn, Error> {
         let failure = end_on_failure(&self.begun.messages, &self.begun.deadline);
         let sockets = self.listeners.listen_first()?;
-        StandIn::start(&self.settings, (&self.loader, &self.files), sockets, start, &failure)
+        let sources = ContextSources::new(&self.loader, &self.files);
+        StandIn::start(&self.settings, sources, sockets, start, &failure)
     }
 
     /// The first models are loaded: from now on a signal drains the server.

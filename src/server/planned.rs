@@ -7,7 +7,7 @@ use crate::control::loading::model_loader::ModelLoader;
 use crate::control::outside::access_files::AccessFiles;
 use crate::control::outside::shared_memory::{self, SharedMemoryReceivers};
 use crate::control::repository::repositories::Repositories;
-use crate::control::serving::plan::ServerPlan;
+use crate::control::serving::plan::{ContextLinks, ContextSources, ServerPlan};
 use crate::control::serving::rate_limit::SharedRateLimiter;
 use crate::control::thread::model_record::ModelRecords;
 use crate::error::Error;
@@ -41,12 +41,15 @@ impl LoadedServer {
     /// # Errors
     /// `InvalidArgument` if a flag names a core that this process may not use, `Unavailable` if a thread is refused.
     pub(super) fn plan(self) -> Result<PlannedServer, Error> {
-        // Fields are moved one by one: what is left goes in its order if the plan fails.
+        // Fields are moved one by one, so that the others are dropped in their order if the plan fails.
         let settings = &self.claimed.settings;
         let (shared_memory_client, receivers) = shared_memory::shared_memory_client(settings).unzip();
-        let loader = &self.claimed.loader;
-        let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory(), &self.claimed.files);
-        let links = (shared_memory_client, self.claimed.redis, self.claimed.repositories.store_cells());
+        let sources = ContextSources::new(&self.claimed.loader, &self.claimed.files);
+        let links = ContextLinks {
+            shared_memory: shared_memory_client,
+            redis: self.claimed.redis,
+            stores: self.claimed.repositories.store_cells(),
+        };
         let control = self.claimed.begun.control_sender();
         let plan = ServerPlan::new(settings, self.loaded, &control, sources, links)?;
         Ok(PlannedServer {

@@ -6,9 +6,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crate::control::loading::model_loader::ModelLoader;
-use crate::control::outside::access_files::AccessFiles;
-use crate::control::serving::plan::server_context;
+use crate::control::serving::plan::{ContextSources, server_context};
 use crate::control::serving::threads::{FatalHook, start_shards};
 use crate::error::Error;
 use crate::limits::STAND_IN_EXIT_TIMEOUT;
@@ -32,7 +30,7 @@ impl StandIn {
     /// `Unavailable` when it cannot listen.
     pub fn start(
         settings: &Settings,
-        (loader, files): (&ModelLoader, &AccessFiles),
+        sources: ContextSources<'_>,
         sockets: ListeningSockets,
         start: &Arc<StartProgress>,
         failure: &FatalHook,
@@ -47,7 +45,6 @@ impl StandIn {
         let io = if settings.io == Io::Glommio { Io::Epoll } else { settings.io };
         let exit_timeout = settings.exit_timeout.min(STAND_IN_EXIT_TIMEOUT);
         let settings = Settings { exit_timeout, io, ..settings.clone() };
-        let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory(), files);
         let server_context = Arc::new(server_context(&settings, 1, &control, sources));
         let overview = RepositoryOverview { models: Vec::new(), start: Some(Arc::clone(start)) };
         let parts = ShardParts {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::control::loading::loaded_version::LoadedVersion;
+use crate::control::loading::model_loader::ModelLoader;
 use crate::control::loading::placement::{InstanceSite, WorkerLoad};
 use crate::control::machine::cores::{self, CorePlan, CoreRequest};
 use crate::control::machine::cpu_quota::{cores_for, cpu_quota};
@@ -111,6 +112,37 @@ impl WorkerPlacement {
     }
 }
 
+/// The parts of a [`ServerContext`] that exist before it.
+#[derive(Clone, Copy)]
+pub struct ContextSources<'a> {
+    /// The metrics of the GPUs.
+    pub gpus: &'a Arc<GpuBoard>,
+    /// The metrics that models create.
+    pub custom: &'a Arc<CustomMetrics>,
+    /// The memory of runs.
+    pub run_memory: &'a Arc<RunMemory>,
+    /// The files of TLS and of API keys.
+    pub files: &'a AccessFiles,
+}
+
+impl<'a> ContextSources<'a> {
+    /// The sources of a server with this loader and these files.
+    pub fn new(loader: &'a ModelLoader, files: &'a AccessFiles) -> Self {
+        Self { gpus: loader.gpu_board(), custom: &loader.services().metrics, run_memory: loader.run_memory(), files }
+    }
+}
+
+/// The links of shards to other threads that only a server that serves models has.
+#[derive(Default)]
+pub struct ContextLinks {
+    /// To the threads of shared memory, if clients may register regions.
+    pub shared_memory: Option<SharedMemoryClient>,
+    /// To the response cache in Redis, if there is one.
+    pub redis: Option<Arc<CacheLink>>,
+    /// The figures of the stores among the repositories.
+    pub stores: Vec<Arc<StoreCells>>,
+}
+
 impl ServerPlan {
     /// Plans the threads for the models that were loaded at start.
     ///
@@ -120,8 +152,8 @@ impl ServerPlan {
         settings: &Settings,
         models: Vec<LoadedVersion>,
         control: &ControlSender,
-        sources: (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>, &AccessFiles),
-        (shared_memory, redis, stores): (Option<SharedMemoryClient>, Option<Arc<CacheLink>>, Vec<Arc<StoreCells>>),
+        sources: ContextSources<'_>,
+        links: ContextLinks,
     ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
         let cores = CorePlan::new(&cores::available(), &core_request(settings, &models))?;
@@ -130,6 +162,7 @@ impl ServerPlan {
         let planned =
             models.into_iter().zip(placements).map(|(loaded, placements)| plan(settings, loaded, shards, placements));
         let planned = planned.collect();
+        let ContextLinks { shared_memory, redis, stores } = links;
         Ok(Self {
             server_context: Arc::new(ServerContext {
                 shared_memory,
@@ -255,8 +288,9 @@ pub fn server_context(
     settings: &Settings,
     shards: usize,
     control: &ControlSender,
-    (gpus, custom, run_memory, files): (&Arc<GpuBoard>, &Arc<CustomMetrics>, &Arc<RunMemory>, &AccessFiles),
+    sources: ContextSources<'_>,
 ) -> ServerContext {
+    let ContextSources { gpus, custom, run_memory, files } = sources;
     ServerContext {
         service: service(settings),
         front_ends: front_ends(settings),
@@ -562,11 +596,12 @@ mod tests {
     #[test]
     fn a_grpc_message_may_be_as_large_as_tritons_where_its_flag_is_given() {
         let control: ControlSender = Arc::new(|_| {});
-        let sources = (Arc::default(), CustomMetrics::new(Vec::new()), Arc::new(RunMemory::new(1)));
+        let (gpus, custom, run_memory) = (Arc::default(), CustomMetrics::new(Vec::new()), Arc::new(RunMemory::new(1)));
         let size_max = |compat, grpc_message_size_max| {
             let settings = Settings { compat, grpc_message_size_max, ..Settings::default() };
             let certificates = AccessFiles::load(&settings).unwrap();
-            let sources = (&sources.0, &sources.1, &sources.2, &certificates);
+            let sources =
+                ContextSources { gpus: &gpus, custom: &custom, run_memory: &run_memory, files: &certificates };
             let context = server_context(&settings, 1, &control, sources);
             context.connection_limits.grpc_message_size_max
         };

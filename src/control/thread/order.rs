@@ -492,7 +492,7 @@ pub(super) mod tests {
     use crate::control::outside::access_files::AccessFiles;
     use crate::control::outside::notify::ServiceNotifier;
     use crate::control::repository::repositories::Repositories;
-    use crate::control::serving::plan::ServerPlan;
+    use crate::control::serving::plan::{ContextLinks, ContextSources, ServerPlan};
     use crate::control::serving::threads::ThreadHooks;
     use crate::control::thread::ProcessSurroundings;
     use crate::control::thread::hand_over::Successor;
@@ -516,9 +516,9 @@ pub(super) mod tests {
         let loader = Arc::new(ModelLoader::new(&settings, ModelServices::new()).unwrap());
         let ignored: ControlSender = Arc::new(|_| {});
         let certificates = AccessFiles::load(&settings).unwrap();
-        let sources = (loader.gpu_board(), &loader.services().metrics, loader.run_memory(), &certificates);
+        let sources = ContextSources::new(&loader, &certificates);
         let ServerPlan { server_context, cores, .. } =
-            ServerPlan::new(&settings, Vec::new(), &ignored, sources, (None, None, Vec::new())).unwrap();
+            ServerPlan::new(&settings, Vec::new(), &ignored, sources, ContextLinks::default()).unwrap();
         let context = LoadContext {
             repositories: Arc::new(Repositories::open(&settings).unwrap()),
             settings,
