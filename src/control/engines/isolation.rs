@@ -37,8 +37,10 @@ impl EngineProcesses {
     pub fn backend(
         &self,
         settings: &Settings,
-        (engines, engine): (&Engines, &dyn Backend),
-        (source, pinned): (&ModelSource, &PinnedFiles),
+        engines: &Engines,
+        engine: &dyn Backend,
+        source: &ModelSource,
+        pinned: &PinnedFiles,
     ) -> Result<IsolatedBackend, Error> {
         let start = || PythonHost::start("engine-host", python::HOST_LOG, clock::now, Vec::new());
         let options = IsolationOptions {

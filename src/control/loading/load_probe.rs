@@ -115,7 +115,7 @@ impl ProbeFindings {
     }
 
     /// The engine did not survive this one.
-    pub fn handle_crash(&mut self, (index, probe): (usize, Probe)) {
+    pub fn handle_crash(&mut self, index: usize, probe: Probe) {
         self.next = index + 1;
         self.crashed.push(probe);
     }
@@ -335,8 +335,8 @@ mod tests {
     fn findings_and_lines_come_as_they_were_written() {
         let mut findings = ProbeFindings::default();
         assert_eq!(ProbeFindings::decode(&findings.encode()), Some(findings.clone()));
-        findings.handle_crash((3, Probe::Axes(vec![(0, 1), (2, 0)])));
-        findings.handle_crash((7, Probe::Value(1, i64::MIN)));
+        findings.handle_crash(3, Probe::Axes(vec![(0, 1), (2, 0)]));
+        findings.handle_crash(7, Probe::Value(1, i64::MIN));
         assert_eq!(ProbeFindings::decode(&findings.encode()), Some(findings.clone()));
         assert_eq!(findings.refused(), [RefusedAxes(vec![(0, 1), (2, 0)])]);
         assert!(!findings.is_over() && !findings.is_clean());
@@ -366,7 +366,7 @@ mod tests {
         assert!(one.covers(&Probe::Axes(vec![(1, 1), (0, 1)])) && !one.covers(&Probe::Axes(vec![(1, 1)])));
         let mut spec = trial::spec(0, &[("x", Datatype::Fp32, &[-1, 2])], &[("y", Datatype::Fp32, &[1])]);
         let mut findings = ProbeFindings::default();
-        findings.handle_crash((0, Probe::Axes(vec![(0, 0)])));
+        findings.handle_crash(0, Probe::Axes(vec![(0, 0)]));
         spec.refused_axes = findings.refused();
         let tensor = |rows: i64| trial::tensor(&[rows, 2], &vec![0_f32; 2 * rows as usize]);
         assert_eq!(spec.check_axes(&[tensor(1)]), Ok(()));

@@ -165,7 +165,7 @@ impl LoadTrials {
             let outcome = self.settle(child, &files, &order);
             match (outcome, load_probe::unfinished(&files.progress, files.order_size)) {
                 (Ok(()), _) => return Ok(order.findings),
-                (Err(_), Some(probe)) => order.findings.handle_crash(probe),
+                (Err(_), Some((index, probe))) => order.findings.handle_crash(index, probe),
                 // It was loaded before: what was found then holds.
                 (Err(_), None) if !order.findings.is_clean() => return Ok(order.findings),
                 (Err(error), None) => return Err(error),

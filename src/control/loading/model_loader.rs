@@ -32,6 +32,7 @@ use crate::control::loading::load_probe::ProbeFindings;
 use crate::control::loading::load_trial::LoadTrials;
 use crate::control::loading::loaded_version::LoadedVersion;
 use crate::control::loading::model_loader::risks::KnownRisks;
+use crate::control::loading::model_loader::trial_runs::{TrialEngines, TrialSubject, VersionFiles};
 use crate::control::loading::placement::{InstanceSite, PlacementChoice};
 use crate::control::loading::warm_up;
 use crate::control::machine::process_memory;
@@ -565,7 +566,7 @@ impl ModelLoader {
                 }
                 (_, Some(backend)) => {
                     let load = |backend: &dyn Backend| {
-                        let isolated = self.isolated(processes, backend, (source, &pinned))?;
+                        let isolated = self.isolated(processes, backend, source, &pinned)?;
                         let backend = isolated.as_ref().map_or(backend, |isolated| isolated as &dyn Backend);
                         load_engine(backend, spec, &path, &pinned, &self.settings, read)
                     };
@@ -578,8 +579,9 @@ impl ModelLoader {
             pinned.check(source)?;
             let is_read_again = !pinned.is_opened() || processes.is_some();
             let model = if is_read_again { opened.verified.guard(source, model)? } else { model };
-            let files = (source, &pinned, path.as_path());
-            let choice = self.try_runs((spec, &*model, threads), (processes, used), files)?;
+            let subject = TrialSubject { spec, model: &*model, threads };
+            let files = VersionFiles { source, pinned: &pinned, path: &path };
+            let choice = self.try_runs(subject, TrialEngines { processes, used }, files)?;
             Ok::<_, Error>((model, choice, hashed, pinned.files_size))
         })?;
         let took = clock::now().since(began);
@@ -654,9 +656,12 @@ impl ModelLoader {
         &self,
         processes: Option<&EngineProcesses>,
         backend: &dyn Backend,
-        files: (&ModelSource, &PinnedFiles),
+        source: &ModelSource,
+        pinned: &PinnedFiles,
     ) -> Result<Option<IsolatedBackend>, Error> {
-        processes.map(|processes| processes.backend(&self.settings, (&self.engines, backend), files)).transpose()
+        let isolated =
+            |processes: &EngineProcesses| processes.backend(&self.settings, &self.engines, backend, source, pinned);
+        processes.map(isolated).transpose()
     }
 
     /// Loads a model with a backend, or with another that may run it where that refuses it. Returns which it was.

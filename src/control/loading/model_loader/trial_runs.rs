@@ -31,6 +31,36 @@ pub(super) fn decisions<'a>(
     decisions
 }
 
+/// A loaded model that is tried.
+#[derive(Clone, Copy)]
+pub(super) struct TrialSubject<'a> {
+    /// Its description: of the whole model, or of the part between its steps.
+    pub(super) spec: &'a Arc<ModelSpec>,
+    pub(super) model: &'a dyn LoadedModel,
+    /// The threads that it runs on.
+    pub(super) threads: &'a Threads,
+}
+
+/// The engines that can load the model again.
+#[derive(Clone, Copy)]
+pub(super) struct TrialEngines<'a> {
+    /// Starts its processes, if it runs in such.
+    pub(super) processes: Option<&'a EngineProcesses>,
+    /// The backend that loaded it; `None` for a plan of a GPU.
+    pub(super) used: Option<&'a dyn Backend>,
+}
+
+/// The files of a version.
+#[derive(Clone, Copy)]
+pub(super) struct VersionFiles<'a> {
+    /// The repository.
+    pub(super) source: &'a ModelSource,
+    /// The files that were opened.
+    pub(super) pinned: &'a PinnedFiles,
+    /// The directory of the version, or its file.
+    pub(super) path: &'a Path,
+}
+
 impl ModelLoader {
     /// Warms a model up, chooses its placement, and checks its batch axis.
     ///
@@ -38,24 +68,26 @@ impl ModelLoader {
     /// That of an instance, of its warm-up, or of a model that can never run.
     pub(super) fn try_runs(
         &self,
-        (spec, model, threads): (&Arc<ModelSpec>, &dyn LoadedModel, &Threads),
-        engines: (Option<&EngineProcesses>, Option<&dyn Backend>),
-        (source, pinned, path): (&ModelSource, &PinnedFiles, &Path),
+        subject: TrialSubject<'_>,
+        engines: TrialEngines<'_>,
+        files: VersionFiles<'_>,
     ) -> Result<PlacementChoice, Error> {
+        let TrialSubject { spec, model, threads } = subject;
         let tried = warm_up::try_warm_up(spec, model, threads)?;
         let bound_by = placement::bound_by(spec, &self.settings);
         if let Some((engine, between)) = model.between_steps() {
             drop(tried);
             // The steps would refuse the zeros of a trial.
-            let mut choice = self.try_runs((engine, between, threads), engines, (source, pinned, path))?;
+            let within = TrialSubject { spec: engine, model: between, threads };
+            let mut choice = self.try_runs(within, engines, files)?;
             if choice.site == InstanceSite::Inline && !model.may_run_inline() {
                 (choice.site, choice.why) = (InstanceSite::Worker, model.why_not_inline().to_owned());
             }
             return Ok(choice);
         }
-        let mut choice = placement::choose(spec, &tried, threads, bound_by, pinned.depends_on_values)?;
+        let mut choice = placement::choose(spec, &tried, threads, bound_by, files.pinned.depends_on_values)?;
         drop(tried);
-        let no_axis = self.check_axis_apart((spec, model, threads), engines, (source, pinned, path))?;
+        let no_axis = self.check_axis_apart(subject, engines, files)?;
         choice.note_batch_axis(spec, no_axis);
         Ok(choice)
     }
@@ -63,15 +95,17 @@ impl ModelLoader {
     /// Checks the batch axis of a model that `placement` does not try. Returns the reason if it is not one.
     fn check_axis_apart(
         &self,
-        (spec, model, threads): (&Arc<ModelSpec>, &dyn LoadedModel, &Threads),
-        (processes, used): (Option<&EngineProcesses>, Option<&dyn Backend>),
-        (source, pinned, path): (&ModelSource, &PinnedFiles, &Path),
+        subject: TrialSubject<'_>,
+        engines: TrialEngines<'_>,
+        files: VersionFiles<'_>,
     ) -> Result<Option<String>, Error> {
+        let TrialSubject { spec, model, threads } = subject;
+        let VersionFiles { source, pinned, path } = files;
         let is_apart = !placement::is_tried(spec) && !self.runs_torch_in_python(spec)?;
         let kind = batch_axis::needed(spec).filter(|_| is_apart);
-        let (Some(kind), Some(backend)) = (kind, used) else { return Ok(None) };
+        let (Some(kind), Some(backend)) = (kind, engines.used) else { return Ok(None) };
         let load = |spec: &Arc<ModelSpec>| {
-            let isolated = self.isolated(processes, backend, (source, pinned))?;
+            let isolated = self.isolated(engines.processes, backend, source, pinned)?;
             pinned.load(isolated.as_ref().map_or(backend, |isolated| isolated as _), spec, path)
         };
         batch_axis::check_apart(spec, kind, model, threads, pinned.files_size, load)
