@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::loadgen::report::{Comparison, LoadReport, OfferedLoad};
+use crate::loadgen::report::{BothServers, Comparison, LoadReport, OfferedLoad};
 use crate::loadgen::statistics::{RequestTotal, ServerStatistics};
 use crate::loadgen::table::PERCENTILES;
 use crate::wire::json::writer;
@@ -137,11 +137,11 @@ fn write_json(heading: &Heading, report: &LoadReport, out: &mut Vec<u8>) {
 }
 
 /// Encodes a comparison as a JSON object on one line: both reports and the ratios of B to A.
-pub fn comparison_json(headings: (&Heading, &Heading), comparison: &Comparison) -> String {
+pub fn comparison_json(headings: &BothServers<Heading>, comparison: &Comparison) -> String {
     let mut out = b"{\"a\":".to_vec();
-    write_json(headings.0, &comparison.a, &mut out);
+    write_json(&headings.a, &comparison.a, &mut out);
     out.extend_from_slice(b",\"b\":");
-    write_json(headings.1, &comparison.b, &mut out);
+    write_json(&headings.b, &comparison.b, &mut out);
     out.extend_from_slice(b",\"ratios\":{");
     for (index, (name, ratio)) in comparison.ratios.iter().enumerate() {
         writer::comma(index, &mut out);
@@ -248,7 +248,8 @@ mod tests {
     #[test]
     fn a_comparison_is_one_object() {
         let rounds = vec![(sample(OfferedLoad::Concurrency(1), 1.0), sample(OfferedLoad::Concurrency(1), 2.0)); 2];
-        let text = comparison_json((&heading(), &heading()), &Comparison::from_rounds(rounds).unwrap());
+        let text =
+            comparison_json(&BothServers { a: heading(), b: heading() }, &Comparison::from_rounds(rounds).unwrap());
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&read["a"]["succeeded"], &read["b"]["windows"]), (&2000.into(), &6.into()));
         assert_eq!(read["ratios"]["latency_p50"]["rounds"], 2);

@@ -47,6 +47,13 @@ struct Axis {
     is_log: bool,
 }
 
+/// The texts beside the axes.
+#[derive(Clone, Copy)]
+struct AxisLabels<'a> {
+    x: &'a str,
+    y: &'a str,
+}
+
 /// Draws the plot of one or two servers.
 pub fn svg(title: &str, servers: &[PlottedServer<'_>]) -> String {
     let loads = servers.iter().map(|server| server.reports.len()).max().unwrap_or(0);
@@ -75,20 +82,20 @@ pub fn svg(title: &str, servers: &[PlottedServer<'_>]) -> String {
         escaped(title),
         escaped(&subtitle)
     );
-    draw(&series, &x, &y, (&x_label, "latency"), &mut out);
+    draw(&series, &x, &y, AxisLabels { x: &x_label, y: "latency" }, &mut out);
     if loads > 1 {
         let series = throughput(servers, is_geometric(&all_loads(servers)));
         let most = series.iter().flat_map(|series| series.points.iter().map(|(_, rate)| *rate)).fold(0.0, f64::max);
         let y = load_axis(&[0.0, most]);
         let _ = writeln!(out, "<g transform=\"translate(0 {HEIGHT})\">");
-        draw(&series, &x, &y, (&x_label, "throughput, inferences/s"), &mut out);
+        draw(&series, &x, &y, AxisLabels { x: &x_label, y: "throughput, inferences/s" }, &mut out);
         out += "</g>\n";
     }
     out += "</svg>\n";
     out
 }
 
-fn draw(series: &[Series], x: &Axis, y: &Axis, labels: (&str, &str), out: &mut String) {
+fn draw(series: &[Series], x: &Axis, y: &Axis, labels: AxisLabels<'_>, out: &mut String) {
     draw_axes(x, y, labels, out);
     series.iter().for_each(|series| draw_line(series, x, y, out));
     draw_labels(series, y, out);
@@ -261,7 +268,7 @@ fn y_share(axis: &Axis, place: f64) -> f64 {
     HEIGHT - BOTTOM - (place - axis.min) / (axis.max - axis.min) * (HEIGHT - TOP - BOTTOM)
 }
 
-fn draw_axes(x: &Axis, y: &Axis, (x_label, y_label): (&str, &str), out: &mut String) {
+fn draw_axes(x: &Axis, y: &Axis, labels: AxisLabels<'_>, out: &mut String) {
     let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
     for (place, text) in &y.ticks {
         let at = y_share(y, *place);
@@ -289,9 +296,9 @@ fn draw_axes(x: &Axis, y: &Axis, (x_label, y_label): (&str, &str), out: &mut Str
          <text transform=\"translate(18 {:.1}) rotate(-90)\" text-anchor=\"middle\" fill=\"#6b7280\">{}</text>",
         (LEFT + right) / 2.0,
         HEIGHT - 16.0,
-        escaped(x_label),
+        escaped(labels.x),
         (TOP + bottom) / 2.0,
-        escaped(y_label)
+        escaped(labels.y)
     );
 }
 

@@ -129,6 +129,15 @@ impl LoadReport {
     }
 }
 
+/// A value for each of two servers that are compared.
+#[derive(Clone, Copy, Debug)]
+pub struct BothServers<T> {
+    /// That of the first server.
+    pub a: T,
+    /// That of the second server.
+    pub b: T,
+}
+
 /// The comparison of two servers at one load.
 #[derive(Clone, Debug)]
 pub struct Comparison {

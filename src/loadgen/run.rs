@@ -15,7 +15,7 @@ use crate::loadgen::load_thread::WindowEnd;
 use crate::loadgen::machine::{self, Heading};
 use crate::loadgen::measure::{MeasureMethod, MeasuredServer, measure};
 use crate::loadgen::plot;
-use crate::loadgen::report::{Comparison, LoadReport, OfferedLoad};
+use crate::loadgen::report::{BothServers, Comparison, LoadReport, OfferedLoad};
 use crate::loadgen::request::{RequestPlan, Requests};
 use crate::loadgen::search::{GoalMiss, LatencyGoal, RateSearch, SearchRange, reported_rate};
 use crate::loadgen::sequence::SequencePlan;
@@ -90,11 +90,12 @@ fn run_to_end(settings: &BenchSettings) -> Result<BenchOutcome, String> {
         (BenchTask::Loads(loads), Some(address)) => {
             let mut other = open_server(settings, Some(address), &settings.processes_b)?;
             output.write(&heading_text(settings, &target))?;
+            let names = BothServers { a: target.name.clone(), b: other.name.clone() };
             for load in loads {
                 let comparison = compare(&mut target, &mut other, *load, settings)?;
-                output.write_comparison((&target.name, &other.name), comparison)?;
+                output.write_comparison(&names, comparison)?;
             }
-            output.finish_comparisons((&target.name, &other.name))
+            output.finish_comparisons(&names)
         }
         (BenchTask::Search(goal, range), _) => {
             output.write(&heading_text(settings, &target))?;
@@ -363,12 +364,12 @@ impl<'a> ResultWriter<'a> {
         Ok(())
     }
 
-    fn write_comparison(&mut self, urls: (&str, &str), comparison: Comparison) -> Result<(), String> {
+    fn write_comparison(&mut self, urls: &BothServers<String>, comparison: Comparison) -> Result<(), String> {
         match self.settings.output.format {
             ReportFormat::Table => self.write_always(&format!("{}\n", table::comparison(urls, &comparison)))?,
             ReportFormat::Json => {
-                let headings = (self.heading(urls.0), self.heading(urls.1));
-                self.write_always(&machine::comparison_json((&headings.0, &headings.1), &comparison))?;
+                let headings = BothServers { a: self.heading(&urls.a), b: self.heading(&urls.b) };
+                self.write_always(&machine::comparison_json(&headings, &comparison))?;
             }
             ReportFormat::Csv => {}
         }
@@ -391,18 +392,18 @@ impl<'a> ResultWriter<'a> {
 
     /// Writes the parts that need all comparisons: CSV and the plot. No request of one server succeeded if none did of the
     /// outcome.
-    fn finish_comparisons(&mut self, urls: (&str, &str)) -> Result<BenchOutcome, String> {
-        let headings = (self.heading(urls.0), self.heading(urls.1));
+    fn finish_comparisons(&mut self, urls: &BothServers<String>) -> Result<BenchOutcome, String> {
+        let (a, b) = (self.heading(&urls.a), self.heading(&urls.b));
         if self.settings.output.format == ReportFormat::Csv {
-            let rows = self.comparisons.iter().flat_map(|both| [(&headings.0, &both.a), (&headings.1, &both.b)]);
+            let rows = self.comparisons.iter().flat_map(|both| [(&a, &both.a), (&b, &both.b)]);
             let text = machine::csv(&rows.collect::<Vec<_>>());
             self.write_always(&text)?;
         }
         let a: Vec<_> = self.comparisons.iter().map(|both| both.a.clone()).collect();
         let b: Vec<_> = self.comparisons.iter().map(|both| both.b.clone()).collect();
         self.plot(&[
-            plot::PlottedServer { name: urls.0, reports: &a },
-            plot::PlottedServer { name: urls.1, reports: &b },
+            plot::PlottedServer { name: &urls.a, reports: &a },
+            plot::PlottedServer { name: &urls.b, reports: &b },
         ])?;
         let (a, b) = (BenchOutcome::of(&a), BenchOutcome::of(&b));
         let succeeded = if a.succeeded == 0 || b.succeeded == 0 { 0 } else { a.succeeded + b.succeeded };

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::loadgen::report::{Comparison, LoadReport, OfferedLoad};
+use crate::loadgen::report::{BothServers, Comparison, LoadReport, OfferedLoad};
 use crate::loadgen::statistics::ServerStatistics;
 use crate::loadgen::usage::Usage;
 use crate::loadgen::window::LoadWindow;
@@ -137,10 +137,10 @@ pub fn summary(reports: &[LoadReport]) -> String {
 }
 
 /// Formats a comparison, the servers side by side.
-pub fn comparison(names: (&str, &str), comparison: &Comparison) -> String {
+pub fn comparison(names: &BothServers<String>, comparison: &Comparison) -> String {
     let (a, b) = (&comparison.a, &comparison.b);
     let rounds = comparison.ratios.iter().map(|(_, ratio)| ratio.rounds).max().unwrap_or(0);
-    let mut out = format!("{}: {}\n  A  {}\n  B  {}\n", a.load.name(), a.load, names.0, names.1);
+    let mut out = format!("{}: {}\n  A  {}\n  B  {}\n", a.load.name(), a.load, names.a, names.b);
     let _ = writeln!(out, "  {:<18} {:>12} {:>12}   B / A  95 % interval", "", "A", "B");
     let percentile = |name: &str| name.strip_prefix("latency p").and_then(|number| number.parse::<f64>().ok());
     let is_told = |name: &str| {
@@ -243,6 +243,7 @@ mod tests {
     #[test]
     fn a_comparison_tells_the_ratios_and_what_they_are_worth() {
         let round = |b| (sample(OfferedLoad::Concurrency(4), 1.0), sample(OfferedLoad::Concurrency(4), b));
+        let names = BothServers { a: "http://a".to_owned(), b: "http://b".to_owned() };
         let compared = Comparison::from_rounds(vec![round(1.9), round(2.0), round(2.1)]).unwrap();
         expect![[r#"
             Concurrency: 4
@@ -260,7 +261,7 @@ mod tests {
                 B: 12 x HTTP 503: the queue is full
               3 rounds A B B A; intervals by a paired t test over the logarithms of their ratios
         "#]]
-        .assert_eq(&comparison(("http://a", "http://b"), &compared));
+        .assert_eq(&comparison(&names, &compared));
     }
 
     #[test]
