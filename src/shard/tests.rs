@@ -164,11 +164,8 @@ async fn post(shard: &Rc<Shard>, model: &str, body: &str) -> String {
     let (memory, stream) = (ReceiveReservation::default(), ReplyStream::Http1(Rc::default()));
     let http_trace = &HttpTrace::default();
     let arrival = rest::HttpArrival {
-        received,
-        departure: &departure,
-        entry: &entry,
+        records: rest::RequestRecords { received, departure: &departure, entry: &entry, http_trace },
         stream,
-        http_trace,
         rights: ConnectionRights::default(),
         front_end: FrontEnd::Kserve,
     };

@@ -144,7 +144,7 @@ impl Shard {
         let model_metrics = ModelMetrics::open(model, self.index, request.rows, arrival.received);
         let (spec, plan) = (Arc::clone(&model.served().spec), request.plan.clone());
         let Arrival { received, deadline, .. } = arrival;
-        let outcome = match self.begin_ensemble(model, steps, request, (arrival, sink)) {
+        let outcome = match self.begin_ensemble(model, steps, request, arrival, sink) {
             Ok(running) => unless_late(running, deadline).await,
             Err(error) => Err(error),
         };
@@ -166,7 +166,8 @@ impl Shard {
         model: &Rc<LocalModel>,
         steps: &EnsembleSteps,
         request: InferRequest,
-        (arrival, sink): (Arrival, Option<Rc<dyn PartSink>>),
+        arrival: Arrival,
+        sink: Option<Rc<dyn PartSink>>,
     ) -> Result<RunningEnsemble, Error> {
         if arrival.depth > ENSEMBLE_DEPTH_MAX {
             return Err(Error::internal(format!("ensembles are more than {ENSEMBLE_DEPTH_MAX} deep")));

@@ -41,8 +41,10 @@ pub struct GenerateMessage<'a> {
     pub path: ModelPath<'a>,
     /// True if the body is compressed.
     pub is_coded: bool,
-    /// The body, and its memory.
-    pub body: (Bytes, ReceiveReservation),
+    /// The body.
+    pub body: Bytes,
+    /// The receive memory that it takes.
+    pub memory: ReceiveReservation,
     /// The instant at which its last byte was read.
     pub received: Instant,
     /// Its entry in the access log.
@@ -69,7 +71,7 @@ pub async fn run(
     departure: &Cell<Departure>,
 ) -> Result<Option<Reply>, Error> {
     let request_metrics = RequestMetrics::open(&shard.cells, departure);
-    let load = message.load_format.map(|format| (Rc::clone(shard), format));
+    let load = message.load_format.map(|format| ReportedLoad { shard: Rc::clone(shard), format });
     let responses = Rc::new(GenerateResponses::new(stream, message.entry, load));
     let mut hooks = GenerateHooks {
         shard: Rc::clone(shard),
@@ -91,7 +93,7 @@ async fn infer(
     message: GenerateMessage<'_>,
     hooks: &mut GenerateHooks,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let GenerateMessage { path, is_coded, body: (body, mut memory), received, entry, trace, forwarded, .. } = message;
+    let GenerateMessage { path, is_coded, body, mut memory, received, entry, trace, forwarded, .. } = message;
     let sequence_field = message.sequence_field;
     entry.note_asked(path.name, path.version, "");
     shard.want(path.name, None).await?;
@@ -163,11 +165,18 @@ impl PipelineHooks for GenerateHooks {
     }
 }
 
+/// The load in the head of an answer.
+struct ReportedLoad {
+    /// The shard that it is of.
+    shard: Rc<Shard>,
+    format: LoadFormat,
+}
+
 /// The responses of one request: to its stream, or the first of them, kept.
 struct GenerateResponses {
     stream: Option<ReplyStream>,
-    /// The shard whose load the head reports, and the form.
-    load: Option<(Rc<Shard>, LoadFormat)>,
+    /// The load that the head reports, if it does.
+    load: Option<ReportedLoad>,
     entry: AccessEntry,
     /// The status of the stream's head.
     status: Cell<u16>,
@@ -178,7 +187,7 @@ struct GenerateResponses {
 }
 
 impl GenerateResponses {
-    fn new(stream: Option<ReplyStream>, entry: &AccessEntry, load: Option<(Rc<Shard>, LoadFormat)>) -> Self {
+    fn new(stream: Option<ReplyStream>, entry: &AccessEntry, load: Option<ReportedLoad>) -> Self {
         Self {
             stream,
             load,
@@ -193,7 +202,7 @@ impl GenerateResponses {
     fn begin(&self, stream: &ReplyStream, failure: Option<&Error>) {
         let mut head = generate::stream_reply(failure);
         self.status.set(head.status);
-        if let Some((shard, format)) = &self.load {
+        if let Some(ReportedLoad { shard, format }) = &self.load {
             shard.report_load(&mut head, Some(*format));
         }
         stream.begin(head);

@@ -37,7 +37,7 @@ use crate::shard::requests::infer::{Arrival, RequestMetrics};
 use crate::shard::requests::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
 use crate::shard::requests::keys::{AdmittedRequest, StreamClient};
 use crate::shard::requests::offload::{DecodedAhead, decode_typed_ahead};
-use crate::shard::requests::stream::{self, StreamFault};
+use crate::shard::requests::stream::{self, StreamCall, StreamFault};
 use crate::shard::requests::tracing::FrontTrace;
 use crate::time::Instant;
 use crate::wire::compression::{Coding, ContentCoding, GRPC_CODINGS};
@@ -49,14 +49,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 /// The task that takes the messages of a streaming call one by one.
 pub enum MessageConsumer {
     /// [`stream_infer`].
-    Infer {
-        /// The client's deadline for the stream.
-        deadline: Option<Instant>,
-        /// The header fields that are forwarded to the models.
-        forwarded: Option<ForwardedFields>,
-        /// The client of its requests.
-        client: StreamClient,
-    },
+    Infer(StreamCall),
     /// [`reflection`].
     Reflection(AdmittedRequest),
 }
@@ -106,11 +99,11 @@ pub fn begin(
     let (plan, each) = match rpc {
         Ok(BeginningCall::Infer(client)) => (
             MessageDelivery::Each,
-            Some(MessageConsumer::Infer {
+            Some(MessageConsumer::Infer(StreamCall {
                 deadline: if let CallDeadline::At(at) = deadline { Some(at) } else { None },
                 forwarded: forwarded(shard, link, stream),
                 client,
-            }),
+            })),
         ),
         Ok(BeginningCall::Reflection(admission)) => {
             (MessageDelivery::Each, Some(MessageConsumer::Reflection(admission)))
@@ -147,13 +140,11 @@ pub async fn stream_infer(
     shard: Rc<Shard>,
     link: Rc<Http2Link>,
     stream: StreamId,
-    deadline: Option<Instant>,
-    forwarded: Option<ForwardedFields>,
-    client: StreamClient,
+    call: StreamCall,
     departure: Rc<Cell<Departure>>,
 ) {
     let reports_load = shard.server_context.service.tells_load || link.with(|connection| connection.asked(stream)).load;
-    let served = stream::run(Rc::clone(&shard), &link, stream, (deadline, forwarded, client), departure, reports_load);
+    let served = stream::run(Rc::clone(&shard), &link, stream, call, departure, reports_load);
     let outcome = served.await;
     if outcome.is_ok()
         && reports_load
@@ -231,9 +222,10 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
             let (service, asked) = (&shard.server_context.service, link.with(|connection| connection.asked(stream)));
             let is_timed = service.tells_timing || asked.timing;
             let trace = shard.open_call_trace(&link, stream);
-            let input = (message, coding, memory);
             let told = ToldFields::take(&shard, &link, stream);
-            let mut outcome = infer(&shard, input, told, deadline, is_timed, (trace.clone(), &entry)).await;
+            let (own_trace, entry) = (trace.clone(), &entry);
+            let call = InferCall { message, coding, memory, told, deadline, is_timed, trace: own_trace, entry };
+            let mut outcome = infer(&shard, call).await;
             if asked.load || service.tells_load {
                 report_load(&shard, &mut outcome);
             }
@@ -397,15 +389,24 @@ impl ToldFields {
     }
 }
 
-/// Returns the response to an inference, and its trailers if they carry more than the status OK.
-async fn infer(
-    shard: &Rc<Shard>,
-    (message, coding, mut memory): (Bytes, Option<Coding>, ReceiveReservation),
+/// A call for an inference.
+struct InferCall<'a> {
+    message: Bytes,
+    /// The encoding of the message; `None` if it is plain.
+    coding: Option<Coding>,
+    /// The receive memory that the message takes.
+    memory: ReceiveReservation,
     told: ToldFields,
     deadline: Option<Instant>,
+    /// True if the trailers tell the times of the stages.
     is_timed: bool,
-    (trace, entry): (Option<Rc<FrontTrace>>, &AccessEntry),
-) -> Result<(FramedParts, Option<CallStatus>), Error> {
+    trace: Option<Rc<FrontTrace>>,
+    entry: &'a AccessEntry,
+}
+
+/// Returns the response to an inference, and its trailers if they carry more than the status OK.
+async fn infer(shard: &Rc<Shard>, call: InferCall<'_>) -> Result<(FramedParts, Option<CallStatus>), Error> {
+    let InferCall { message, coding, mut memory, told, deadline, is_timed, trace, entry } = call;
     let message = compression::plain_message(shard, coding, message, &mut memory).await?;
     shard.want_of(&message, deadline).await?;
     let mut ahead: DecodedAhead = None;

@@ -222,7 +222,7 @@ impl Shard {
         let answer = match model.route() {
             InstanceRoute::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
             InstanceRoute::Queue(producer, model_queue) => {
-                self.enqueue(model, (producer, model_queue), submission, &plan.id).await
+                self.enqueue(model, producer, model_queue, submission, &plan.id).await
             }
             InstanceRoute::Ensemble(_) | InstanceRoute::Released => {
                 self.requests.slots.release(submission.ticket);
@@ -321,7 +321,8 @@ impl Shard {
     async fn enqueue(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
-        (producer, model_queue): (&RefCell<QueueProducer>, &LocalQueue),
+        producer: &RefCell<QueueProducer>,
+        model_queue: &LocalQueue,
         mut submission: Submission,
         id: &str,
     ) -> Result<Answer, Error> {

@@ -45,7 +45,7 @@ use crate::shard::requests::infer_pipeline::{self, NoHooks, PipelineInput, Pipel
 use crate::shard::requests::keys::AdmittedRequest;
 use crate::shard::requests::offload::{DecodedAhead, decode_ahead};
 use crate::shard::requests::reply_stream::ReplyStream;
-use crate::shard::requests::tracing::{FrontTrace, HttpTrace};
+use crate::shard::requests::tracing::{FrontTrace, HttpTrace, ShownFailure};
 use crate::shard::services::console;
 use crate::shard::services::control_request::{ControlLease, OrderOrigin};
 use crate::shard::services::hosted;
@@ -59,20 +59,58 @@ use crate::wire::trace_context::TraceContext;
 
 /// The circumstances of an HTTP message.
 pub struct HttpArrival<'a> {
+    /// The records of its course.
+    pub records: RequestRecords<'a>,
+    /// The destination of an answer in parts.
+    pub stream: ReplyStream,
+    /// The rights of its connection.
+    pub rights: ConnectionRights,
+    /// The paths that its port serves.
+    pub front_end: FrontEnd,
+}
+
+/// The records of the course of a message.
+#[derive(Clone, Copy)]
+pub struct RequestRecords<'a> {
     /// The instant at which its last byte was read.
     pub received: Instant,
     /// The client's way of leaving, if it leaves before its answer.
     pub departure: &'a Cell<Departure>,
     /// The entry of the access log.
     pub entry: &'a AccessEntry,
-    /// The destination of an answer in parts.
-    pub stream: ReplyStream,
     /// The rest of its trace until the reply is sent.
     pub http_trace: &'a HttpTrace,
-    /// The rights of its connection.
-    pub rights: ConnectionRights,
+}
+
+/// A request of a model.
+#[derive(Clone, Copy)]
+struct ModelRequest<'a> {
+    path: ModelPath<'a>,
+    fields: &'a Fields,
     /// The paths that its port serves.
-    pub front_end: FrontEnd,
+    front_end: FrontEnd,
+}
+
+/// The body of a request, and the receive memory that it takes.
+struct ReceivedBody {
+    bytes: Bytes,
+    memory: ReceiveReservation,
+}
+
+/// The start of a trace.
+#[derive(Clone, Copy)]
+struct TracedArrival<'a> {
+    http_trace: &'a HttpTrace,
+    received: Instant,
+    /// The header fields, which may name the client's own trace.
+    fields: &'a Fields,
+}
+
+impl<'a> RequestRecords<'a> {
+    /// The start of the message's trace.
+    const fn traced(&self, fields: &'a Fields) -> TracedArrival<'a> {
+        TracedArrival { http_trace: self.http_trace, received: self.received, fields }
+    }
 }
 
 /// Returns the reply to a message; `None` if it went to the stream in parts and is complete. If the
@@ -83,14 +121,14 @@ pub async fn handle_message(
     mut memory: ReceiveReservation,
     arrival: HttpArrival<'_>,
 ) -> Option<Reply> {
-    let HttpArrival { received, departure, entry, stream, http_trace, rights, front_end } = arrival;
+    let HttpArrival { records, stream, rights, front_end } = arrival;
     let Message { method, path, fields, mut body } = message;
     let (path, redirect) = (decode_names(&path), front_end.redirect(&fields));
     let redirect = redirect.as_deref().map(decode_names);
     let find = || shard.server_context.front_ends.find(front_end, &path, redirect.as_deref());
     // The admission is held until the reply is complete.
     let (mut route, admission) = admitted(shard, method, find(), &fields, rights);
-    entry.note_client(&admission);
+    records.entry.note_client(&admission);
     let hosted_model = hosted::invoked_model(shard, &route);
     route = hosted_model.as_ref().map_or(route, hosted::inference);
     let read_asked = || AskedFields::read(&fields, front_end);
@@ -102,46 +140,45 @@ pub async fn handle_message(
             Err(error) => route = Err(error),
         }
     }
+    let body = ReceivedBody { bytes: body, memory };
     let outcome = match route {
         Ok(Route::ModelInfer(path)) => {
-            let request_metrics = RequestMetrics::open(&shard.cells, departure);
-            let trace = open_trace(shard, http_trace, received, &fields);
-            let (name, request) = (path.name, (path, &fields, front_end));
-            let outcome = infer(shard, request, (body, memory), (received, trace.clone()), entry).await;
+            let request_metrics = RequestMetrics::open(&shard.cells, records.departure);
+            let trace = open_trace(shard, records.traced(&fields));
+            let (name, request) = (path.name, ModelRequest { path, fields: &fields, front_end });
+            let outcome = infer(shard, request, body, records, trace.clone()).await;
             request_metrics.settle(&outcome);
-            end_trace(shard, http_trace, trace, name, outcome.as_ref().err(), front_end);
+            end_trace(shard, records.http_trace, trace, name, outcome.as_ref().err(), front_end);
             outcome.map_err(|error| with_missing_length(error, &fields, front_end))
         }
         Ok(Route::ModelGenerate(path, delivery)) => {
             let stream = (delivery == Delivery::Stream).then_some(stream);
-            let (request, front) = ((path, &fields, front_end), (received, departure, entry, http_trace));
+            let request = ModelRequest { path, fields: &fields, front_end };
             // Boxed: large, and few requests are of this kind.
-            match Box::pin(run_generate(shard, request, (body, memory), stream, front)).await.transpose() {
+            match Box::pin(run_generate(shard, request, body, stream, records)).await.transpose() {
                 Some(outcome) => outcome,
                 None => return None,
             }
         }
         Ok(Route::ModelReady(path)) => model_ready(shard, path).await,
-        Ok(Route::Repository(action)) => repository(shard, action, &body).await,
-        Ok(Route::Logging) => log_settings(shard, method, &body),
-        Ok(Route::SharedMemory(kind, action, name)) => regions(shard, kind, action, name, &body).await,
-        Ok(Route::TraceSetting(path)) => trace_setting(shard, path, method, &body).await,
+        Ok(Route::Repository(action)) => repository(shard, action, &body.bytes).await,
+        Ok(Route::Logging) => log_settings(shard, method, &body.bytes),
+        Ok(Route::SharedMemory(kind, action, name)) => regions(shard, kind, action, name, &body.bytes).await,
+        Ok(Route::TraceSetting(path)) => trace_setting(shard, path, method, &body.bytes).await,
         Ok(Route::Links) => Ok(links(shard, &fields)),
         Ok(Route::Metrics) => Ok(metrics_text::reply(shard, fields.get("accept")).await),
-        Ok(Route::Hosted(action)) => hosted::answer(shard, action, &fields, &body).await,
+        Ok(Route::Hosted(action)) => hosted::answer(shard, action, &fields, &body.bytes).await,
         Ok(route) => match wanted_model(&route) {
             Some(name) => shard.want(name, None).await.and_then(|()| answer(shard, route)),
             None => answer(shard, route),
         },
-        Err(error) => Err(traced(shard, (http_trace, received), &fields, find(), error, front_end)),
+        Err(error) => Err(traced(shard, records.traced(&fields), find(), error, front_end)),
     };
     Some(outcome.unwrap_or_else(|error| {
         let error = if hosted_model.is_some() { rest::hosted::invocation_failure(error) } else { error };
         let mut reply = error_reply(shard, &error, front_end);
         if error.code() == Code::MethodNotAllowed {
-            // Such a reply lists the supported methods (RFC 9110 §15.5.6).
-            let allow = find().map(|endpoint| endpoint.allow()).unwrap_or_default();
-            reply.fields.push(("Allow", Bytes::from_static(allow.as_bytes())));
+            reply.fields.push(allow_field(find()));
         }
         shard.report_load(&mut reply, read_asked().load_format);
         reply
@@ -151,20 +188,23 @@ pub async fn handle_message(
 /// Runs a generate request; returns the reply, unless it went to the stream.
 async fn run_generate(
     shard: &Rc<Shard>,
-    (path, fields, front_end): (ModelPath<'_>, &Fields, FrontEnd),
-    body: (Bytes, ReceiveReservation),
+    request: ModelRequest<'_>,
+    body: ReceivedBody,
     stream: Option<ReplyStream>,
-    (received, departure, entry, http_trace): (Instant, &Cell<Departure>, &AccessEntry, &HttpTrace),
+    records: RequestRecords<'_>,
 ) -> Result<Option<Reply>, Error> {
+    let ModelRequest { path, fields, front_end } = request;
+    let RequestRecords { received, departure, entry, http_trace } = records;
     let asked = AskedFields::read(fields, front_end);
     let (is_coded, load_format) = (asked.coding != ContentCoding::Identity, asked.load_format_of(shard));
     let sequence_field = asked.sequence_id;
-    let trace = open_trace(shard, http_trace, received, fields);
+    let trace = open_trace(shard, records.traced(fields));
     let (forwarded, name) = (forwarded(shard, fields), path.name);
     let message = GenerateMessage {
         path,
         is_coded,
-        body,
+        body: body.bytes,
+        memory: body.memory,
         received,
         entry,
         trace: trace.clone(),
@@ -202,6 +242,12 @@ fn forwarded(shard: &Shard, fields: &Fields) -> Option<ForwardedFields> {
     policy::forwarded(policy, PolicyProtocol::Http, shard.requests.keys.is_on(), || Some(fields))
 }
 
+/// Returns the field with the methods that a path supports: a refused method is answered with it (RFC 9110 §15.5.6).
+fn allow_field(found: Result<PathEndpoint<'_>, Error>) -> (&'static str, Bytes) {
+    let allow = found.map(|endpoint| endpoint.allow()).unwrap_or_default();
+    ("Allow", Bytes::from_static(allow.as_bytes()))
+}
+
 /// Returns the reply for an error.
 fn error_reply(shard: &Shard, error: &Error, front_end: FrontEnd) -> Reply {
     let mut reply = rest::error_reply(error);
@@ -224,6 +270,11 @@ fn error_status(shard: &Shard, code: Code, front_end: FrontEnd) -> u16 {
     if shard.server_context.service.follows_triton { shown.on_wire().0 } else { code.on_wire().0 }
 }
 
+/// The failure of a request as the client of a front end sees it.
+fn shown_failure<'a>(shard: &Shard, error: &'a Error, front_end: FrontEnd) -> ShownFailure<'a> {
+    ShownFailure { code: error_status(shard, error.code(), front_end), text: error.text() }
+}
+
 /// The answer to an inference is sent from now on.
 fn end_trace(
     shard: &Shard,
@@ -235,39 +286,32 @@ fn end_trace(
 ) {
     let Some(trace) = trace else { return };
     if let Some(error) = error {
-        shard.trace_failure(&trace, model, (error_status(shard, error.code(), front_end), error.text()));
+        shard.trace_failure(&trace, model, shown_failure(shard, error, front_end));
     }
     http_trace.handle_sending(Some(trace));
 }
 
 /// Traces a request that is refused with a status and a text, if it asked a model for an inference.
-fn trace_refusal(
-    shard: &Shard,
-    (http_trace, received): (&HttpTrace, Instant),
-    fields: &Fields,
-    model: Option<&str>,
-    failure: (u16, &str),
-) {
+fn trace_refusal(shard: &Shard, arrival: TracedArrival<'_>, model: Option<&str>, failure: ShownFailure<'_>) {
     if !shard.services.traces.is_on() {
         return;
     }
-    if let Some((model, trace)) = model.zip(open_trace(shard, http_trace, received, fields)) {
+    if let Some((model, trace)) = model.zip(open_trace(shard, arrival)) {
         shard.trace_failure(&trace, model, failure);
-        http_trace.handle_sending(Some(trace));
+        arrival.http_trace.handle_sending(Some(trace));
     }
 }
 
 /// Traces a request that is refused with an error, and returns the error.
 fn traced(
     shard: &Shard,
-    came: (&HttpTrace, Instant),
-    fields: &Fields,
+    arrival: TracedArrival<'_>,
     found: Result<PathEndpoint<'_>, Error>,
     error: Error,
     front_end: FrontEnd,
 ) -> Error {
     let model = found.ok().and_then(|endpoint| endpoint.inferred_model());
-    trace_refusal(shard, came, fields, model, (error_status(shard, error.code(), front_end), error.text()));
+    trace_refusal(shard, arrival, model, shown_failure(shard, &error, front_end));
     error
 }
 
@@ -275,21 +319,22 @@ fn traced(
 pub fn trace_refused_body(
     shard: &Shard,
     http_trace: &HttpTrace,
-    (path, fields): &(Bytes, Fields),
-    failure: (u16, &str),
+    path: &Bytes,
+    fields: &Fields,
+    failure: ShownFailure<'_>,
 ) {
     let Some(front_end) = http_trace.front_end.filter(|_| shard.services.traces.is_on()) else { return };
     let (path, redirect) = (decode_names(path), front_end.redirect(fields));
     let redirect = redirect.as_deref().map(decode_names);
     let found = shard.server_context.front_ends.find(front_end, &path, redirect.as_deref());
     let model = found.ok().and_then(|endpoint| endpoint.inferred_model());
-    trace_refusal(shard, (http_trace, clock::now()), fields, model, failure);
+    trace_refusal(shard, TracedArrival { http_trace, received: clock::now(), fields }, model, failure);
 }
 
 /// Prepares for an inference that may be traced.
-fn open_trace(shard: &Shard, http_trace: &HttpTrace, received: Instant, fields: &Fields) -> Option<Rc<FrontTrace>> {
-    let times = (http_trace.began.get(), received);
-    shard.open_trace(TraceFront::Http, times, || {
+fn open_trace(shard: &Shard, arrival: TracedArrival<'_>) -> Option<Rc<FrontTrace>> {
+    let TracedArrival { http_trace, received, fields } = arrival;
+    shard.open_trace(TraceFront::Http, http_trace.began.get(), received, || {
         TraceContext::decode(fields.get("traceparent"), fields.get("tracestate"))
     })
 }
@@ -482,10 +527,10 @@ const fn wanted_model<'a>(route: &Route<'a>) -> Option<&'a str> {
 
 async fn infer(
     shard: &Rc<Shard>,
-    (path, fields, front_end): (ModelPath<'_>, &Fields, FrontEnd),
-    (mut body, mut memory): (Bytes, ReceiveReservation),
-    (received, trace): (Instant, Option<Rc<FrontTrace>>),
-    entry: &AccessEntry,
+    ModelRequest { path, fields, front_end }: ModelRequest<'_>,
+    ReceivedBody { bytes: mut body, mut memory }: ReceivedBody,
+    RequestRecords { received, entry, .. }: RequestRecords<'_>,
+    trace: Option<Rc<FrontTrace>>,
 ) -> Result<Reply, Error> {
     let mut asked = AskedFields::read(fields, front_end);
     entry.note_asked(path.name, path.version, "");

@@ -46,6 +46,16 @@ use crate::time::Instant;
 use crate::wire::compression::Coding;
 use crate::wire::http2::StreamId;
 
+/// A call of the stream, as it began.
+pub struct StreamCall {
+    /// The client's deadline for the stream.
+    pub deadline: Option<Instant>,
+    /// The header fields that are forwarded to the models.
+    pub forwarded: Option<ForwardedFields>,
+    /// The client of its requests.
+    pub client: StreamClient,
+}
+
 /// Answers the requests of a stream until its client ends it and all are answered.
 ///
 /// # Errors
@@ -55,10 +65,11 @@ pub async fn run(
     shard: Rc<Shard>,
     link: &Rc<Http2Link>,
     stream: StreamId,
-    (deadline, forwarded, client): (Option<Instant>, Option<ForwardedFields>, StreamClient),
+    call: StreamCall,
     departure: Rc<Cell<Departure>>,
     reports_load: bool,
 ) -> Result<(), StreamFault> {
+    let StreamCall { deadline, forwarded, client } = call;
     let begun = Rc::new(BegunSequences::default());
     let compression = compression::answer_compression(&shard, link, stream);
     let mut streaming = StreamInfer {
@@ -132,6 +143,14 @@ struct PreparedMessage {
     memory: ReceiveReservation,
     /// Its request if it was decoded ahead, or the error.
     ahead: Result<DecodedAhead, Error>,
+}
+
+/// A message whose request is admitted.
+struct AdmittedMessage {
+    message: Bytes,
+    memory: ReceiveReservation,
+    /// Held until the request has ended.
+    admission: AdmittedRequest,
 }
 
 /// A request's last response, `None` if it was sent already; or the error that ends the stream.
@@ -244,7 +263,8 @@ impl StreamInfer {
                 self.send_refusals(refused.as_mut());
                 let (model, id) = (Rc::clone(&decoded.0), decoded.1.plan.id.clone());
                 entry.note_model(&model, &id);
-                self.start(model, id, (message, memory, admission), Some(decoded), entry);
+                let admitted = AdmittedMessage { message, memory, admission };
+                self.start(model, id, admitted, Some(decoded), entry);
                 return Ok(());
             }
             Err(error) if error.code() == Code::Internal => {
@@ -282,7 +302,7 @@ impl StreamInfer {
         let id = request.id.to_owned();
         drop(request);
         entry.note_model(&model, &id);
-        self.start(model, id, (message, memory, admission), None, entry);
+        self.start(model, id, AdmittedMessage { message, memory, admission }, None, entry);
         Ok(())
     }
 
@@ -321,10 +341,11 @@ impl StreamInfer {
         &mut self,
         model: Rc<LocalModel>,
         id: String,
-        (message, memory, admission): (Bytes, ReceiveReservation, AdmittedRequest),
+        admitted: AdmittedMessage,
         ahead: DecodedAhead,
         entry: AccessEntry,
     ) {
+        let AdmittedMessage { message, memory, admission } = admitted;
         let is_ordered = !model.served().spec.is_decoupled;
         let compression = self.compression;
         let responses = Rc::new(StreamResponses {

@@ -62,6 +62,22 @@ pub struct HttpTrace {
     pub front: Cell<Option<Rc<FrontTrace>>>,
 }
 
+/// The failure of a request as its client sees it.
+#[derive(Clone, Copy)]
+pub struct ShownFailure<'a> {
+    /// The status, of HTTP or of gRPC.
+    pub code: u16,
+    /// The text.
+    pub text: &'a str,
+}
+
+impl<'a> ShownFailure<'a> {
+    /// That of a call of gRPC.
+    fn of_call(error: &'a Error) -> Self {
+        Self { code: error.code().on_wire().1.into(), text: error.text() }
+    }
+}
+
 impl HttpTrace {
     /// The answer of a request is sent from now on.
     pub fn handle_sending(&self, trace: Option<Rc<FrontTrace>>) {
@@ -78,7 +94,8 @@ impl Shard {
     pub fn open_trace(
         &self,
         front: TraceFront,
-        (began, received): (Instant, Instant),
+        began: Instant,
+        received: Instant,
         context: impl FnOnce() -> Option<TraceContext>,
     ) -> Option<Rc<FrontTrace>> {
         if !self.services.traces.is_on() {
@@ -106,7 +123,7 @@ impl Shard {
         }
         let now = clock::now();
         let context = || link.with(|connection| connection.trace_context(stream));
-        self.open_trace(TraceFront::Grpc, (now, now), context)
+        self.open_trace(TraceFront::Grpc, now, now, context)
     }
 
     /// Samples the request, now that its model is known: `None` if it is not traced.
@@ -116,10 +133,10 @@ impl Shard {
         front.sample(setting).cloned()
     }
 
-    /// The request of a trace failed, with this status and text. One that was refused before its model was known is
+    /// The request of a trace failed. One that was refused before its model was known is
     /// sampled now, by the setting of the model that it names, or by the global one if `model` is empty. Files have
     /// the form of Triton's, which has models' requests alone.
-    pub(super) fn trace_failure(&self, front: &FrontTrace, model: &str, (code, error): (u16, &str)) {
+    pub(super) fn trace_failure(&self, front: &FrontTrace, model: &str, failure: ShownFailure<'_>) {
         if !front.is_decided.get() {
             let table = self.services.traces.table();
             let setting = table.setting(model);
@@ -128,7 +145,7 @@ impl Shard {
             }
         }
         if front.active.get().is_some() {
-            let status = FrontStatus { front: front.front, code, error: error.to_owned() };
+            let status = FrontStatus { front: front.front, code: failure.code, error: failure.text.to_owned() };
             front.failure.set(Some(Box::new(status)));
         }
     }
@@ -136,7 +153,7 @@ impl Shard {
     /// The answer to a request over gRPC is sent from now on.
     pub(super) fn end_call_trace(&self, front: &FrontTrace, model: &str, error: Option<&Error>) {
         if let Some(error) = error {
-            self.trace_failure(front, model, (error.code().on_wire().1.into(), error.text()));
+            self.trace_failure(front, model, ShownFailure::of_call(error));
         }
         front.handle_sending(clock::now());
     }
@@ -150,7 +167,7 @@ impl Shard {
             matches!(Rpc::from_path(connection.path(stream)), Ok(Rpc::ModelInfer | Rpc::ModelStreamInfer))
         });
         if let Some(trace) = self.open_call_trace(link, stream).filter(|_| is_inference) {
-            self.trace_failure(&trace, "", (error.code().on_wire().1.into(), error.text()));
+            self.trace_failure(&trace, "", ShownFailure::of_call(error));
             trace.handle_sending(clock::now());
         }
     }

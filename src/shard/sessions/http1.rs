@@ -24,7 +24,7 @@ use crate::shard::connections::{ConnectionGuard, ConnectionRights, ConnectionWat
 use crate::shard::requests::access::AccessEntry;
 use crate::shard::requests::reply_stream::{Http1Parts, ReplyStream};
 use crate::shard::requests::rest;
-use crate::shard::requests::tracing::HttpTrace;
+use crate::shard::requests::tracing::{HttpTrace, ShownFailure};
 use crate::tensor::AlignedBuffer;
 use crate::time::Instant;
 use crate::wire::http1::HttpRefusal;
@@ -53,12 +53,14 @@ pub async fn run<S: ByteStream>(
     shard: &Rc<Shard>,
     socket: S,
     first: Vec<u8>,
-    (connection_guard, front_end): (&ConnectionGuard, FrontEnd),
+    connection_guard: &ConnectionGuard,
+    front_end: FrontEnd,
 ) -> Option<S> {
     let answer = RestAnswer::new(shard, shard.access_peer(&socket), connection_guard, front_end);
     let (parts, http_trace) = (Rc::clone(&answer.parts), Rc::clone(&answer.http_trace));
     let answer = move |message, memory| answer.clone().run(message, memory);
-    serve(shard, (socket, true), first, (connection_guard, http_trace), parts, answer).await
+    let start = Http1Start { socket, first, may_rest: true, connection_guard, http_trace, parts };
+    serve(shard, start, answer).await
 }
 
 /// Answers the requests of one connection by the paths of a front end.
@@ -96,28 +98,39 @@ impl RestAnswer {
         let entry = AccessEntry::of_http(&shard, &message, received, peer);
         let (departure, entry, http_trace) = (&departure, &entry, &http_trace);
         let stream = ReplyStream::Http1(parts);
-        let arrival = rest::HttpArrival { received, departure, entry, stream, http_trace, rights, front_end };
+        let records = rest::RequestRecords { received, departure, entry, http_trace };
+        let arrival = rest::HttpArrival { records, stream, rights, front_end };
         let reply = rest::handle_message(&shard, message, memory, arrival).await;
         entry.settle_http(reply.as_ref());
         reply
     }
 }
 
+/// A connection whose requests are to be served.
+pub struct Http1Start<'a, S> {
+    /// Its socket.
+    pub socket: S,
+    /// The bytes that have been read already.
+    pub first: Vec<u8>,
+    /// True if it may end temporarily when it is idle.
+    pub may_rest: bool,
+    /// Its slot.
+    pub connection_guard: &'a ConnectionGuard,
+    /// The trace of the request in progress.
+    pub http_trace: Rc<HttpTrace>,
+    /// The destination of answers in parts.
+    pub parts: Rc<Http1Parts>,
+}
+
 /// Serves requests by `answer` until the connection ends, or rests if it may. An answer is a reply,
-/// or `None` if it went to `parts`.
-pub async fn serve<S, A, F>(
-    shard: &Rc<Shard>,
-    (socket, may_rest): (S, bool),
-    first: Vec<u8>,
-    (connection_guard, http_trace): (&ConnectionGuard, Rc<HttpTrace>),
-    parts: Rc<Http1Parts>,
-    answer: A,
-) -> Option<S>
+/// or `None` if it went to the parts.
+pub async fn serve<S, A, F>(shard: &Rc<Shard>, start: Http1Start<'_, S>, answer: A) -> Option<S>
 where
     S: ByteStream,
     A: Fn(Message, ReceiveReservation) -> F,
     F: Future<Output = Option<Reply>>,
 {
+    let Http1Start { socket, first, may_rest, connection_guard, http_trace, parts } = start;
     let limits = &shard.server_context.connection_limits;
     let settings = Http1Settings {
         body_size_max: limits.http_input_size_max,
@@ -395,8 +408,10 @@ impl<S: ByteStream> Http1Session<'_, S> {
         let follows_triton = self.shard.server_context.service.follows_triton;
         let refusal = if follows_triton { refusal.as_tritons() } else { refusal };
         if let Some(refused) = self.connection.take_refused() {
+            let (path, fields) = &*refused;
             self.http_trace.began.set(self.connection.began());
-            rest::trace_refused_body(self.shard, &self.http_trace, &refused, (refusal.status(), refusal.text()));
+            let failure = ShownFailure { code: refusal.status(), text: refusal.text() };
+            rest::trace_refused_body(self.shard, &self.http_trace, path, fields, failure);
         }
         refusal.into_reply()
     }

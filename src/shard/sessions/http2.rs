@@ -353,7 +353,7 @@ impl<S: ByteStream> Http2Session<'_, S> {
 
 /// Begins the work of a connection's messages.
 fn handle_events(shard: &Rc<Shard>, link: &Rc<Http2Link>, context: &mut Context<'_>) {
-    let (now, owner) = (clock::now(), (shard, link));
+    let (now, owner) = (clock::now(), WorkOwner { shard, link });
     loop {
         let event = link.connection.borrow_mut().poll_event(now);
         match event {
@@ -361,10 +361,10 @@ fn handle_events(shard: &Rc<Shard>, link: &Rc<Http2Link>, context: &mut Context<
             Some(ConnectionEvent::Call { stream, is_post, deadline }) => {
                 let link = Rc::clone(link);
                 match grpc::begin(shard, &link, stream, is_post, deadline) {
-                    Some(MessageConsumer::Infer { deadline, forwarded, client }) => {
+                    Some(MessageConsumer::Infer(call)) => {
                         let shard = Rc::clone(shard);
                         begin_work(owner, stream, Departure::CallCancelled, context, |departure| {
-                            grpc::stream_infer(shard, link, stream, deadline, forwarded, client, departure)
+                            grpc::stream_infer(shard, link, stream, call, departure)
                         });
                     }
                     Some(MessageConsumer::Reflection(admission)) => {
@@ -402,14 +402,22 @@ fn handle_events(shard: &Rc<Shard>, link: &Rc<Http2Link>, context: &mut Context<
     }
 }
 
+/// The shard and the connection that work on a stream belongs to.
+#[derive(Clone, Copy)]
+struct WorkOwner<'a> {
+    shard: &'a Rc<Shard>,
+    link: &'a Rc<Http2Link>,
+}
+
 /// Polls the work on a stream once, and spawns a task for it if it has to wait.
 fn begin_work<W: Future<Output = ()> + 'static>(
-    (shard, link): (&Rc<Shard>, &Rc<Http2Link>),
+    owner: WorkOwner<'_>,
     stream: StreamId,
     departure: Departure,
     context: &mut Context<'_>,
     work: impl FnOnce(Rc<Cell<Departure>>) -> W,
 ) {
+    let WorkOwner { shard, link } = owner;
     let departure = Rc::new(Cell::new(departure));
     let mut work = Box::pin(AssertUnwindSafe(work(Rc::clone(&departure))).catch_unwind());
     if let Poll::Ready(outcome) = work.as_mut().poll(context) {
@@ -459,13 +467,9 @@ async fn answer(
     http_trace.began.set(received);
     let entry = AccessEntry::of_http(&shard, &message, received, link.peer);
     let parts = ReplyStream::Http2(Rc::clone(&link), stream);
-    let (departure, http_trace) = (&departure, &http_trace);
     let arrival = rest::HttpArrival {
-        received,
-        departure,
-        entry: &entry,
+        records: rest::RequestRecords { received, departure: &departure, entry: &entry, http_trace: &http_trace },
         stream: parts,
-        http_trace,
         rights: link.rights,
         front_end: FrontEnd::Kserve,
     };

@@ -17,8 +17,7 @@ use crate::shard::connections::ConnectionGuard;
 use crate::shard::connections::ConnectionRights;
 use crate::shard::services::console::{self, ConsoleRequest};
 use crate::shard::services::metrics_text;
-use crate::shard::sessions::http1;
-use crate::shard::sessions::http1::RestAnswer;
+use crate::shard::sessions::http1::{self, Http1Start, RestAnswer};
 use crate::wire::message::{Message, Method, Reply};
 
 /// Serves one connection to its end.
@@ -39,7 +38,8 @@ pub async fn run(shard: &Rc<Shard>, socket: impl ByteStream, connection_guard: &
             }
         }
     };
-    let _ = http1::serve(shard, (socket, false), Vec::new(), (connection_guard, http_trace), parts, answer).await;
+    let start = Http1Start { socket, first: Vec::new(), may_rest: false, connection_guard, http_trace, parts };
+    let _ = http1::serve(shard, start, answer).await;
 }
 
 async fn reply(shard: &Shard, message: &Message, asked: Option<ConsoleRequest>) -> Reply {

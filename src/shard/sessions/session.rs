@@ -60,7 +60,7 @@ async fn run_http1<S: ByteStream>(
     connection_guard: &ConnectionGuard,
     front_end: FrontEnd,
 ) {
-    while let Some(resting) = Box::pin(http1::run(shard, socket, first, (connection_guard, front_end))).await {
+    while let Some(resting) = Box::pin(http1::run(shard, socket, first, connection_guard, front_end)).await {
         socket = resting;
         let next = read_first(shard, &mut socket, connection_guard, Awaited::Request).await;
         let Some(next) = next else { return };
