@@ -91,6 +91,16 @@ struct Lowering<'a> {
     nodes: usize,
 }
 
+/// A result that is computed in a wider datatype, and is cast back.
+struct WidenedResult {
+    /// The name of the wide value.
+    wide: String,
+    /// The name of the value in its own datatype.
+    name: String,
+    /// ONNX's number of that datatype.
+    kind: i32,
+}
+
 impl Lowering<'_> {
     /// Rewrites a graph in place. Returns true if anything changed.
     fn lower_graph(&mut self, graph: &mut GraphMessage, is_outermost: bool) -> Result<bool, Error> {
@@ -235,7 +245,7 @@ impl Lowering<'_> {
 
     /// Casts 8-bit operands for an operator that the engine has on wider datatypes only. Returns the casts that its
     /// results need.
-    fn widen(&mut self, node: &mut NodeMessage, operator: &Operator) -> Result<Vec<(String, String, i32)>, String> {
+    fn widen(&mut self, node: &mut NodeMessage, operator: &Operator) -> Result<Vec<WidenedResult>, String> {
         let wide = match operator.takes {
             OperandType::Number => element::INT32,
             OperandType::Moved => element::FLOAT,
@@ -265,14 +275,15 @@ impl Lowering<'_> {
         if from != 0 && !operator.gives_other {
             for output in &mut node.output {
                 let cast = self.fresh_name();
-                results.push((cast.clone(), std::mem::replace(output, cast), from));
+                let name = std::mem::replace(output, cast.clone());
+                results.push(WidenedResult { wide: cast, name, kind: from });
             }
         }
         Ok(results)
     }
 
-    fn narrow_again(&mut self, results: Vec<(String, String, i32)>) {
-        for (wide, name, kind) in results {
+    fn narrow_again(&mut self, results: Vec<WidenedResult>) {
+        for WidenedResult { wide, name, kind } in results {
             self.add_as("Cast", &[&wide], vec![AttributeMessage::integer("to", kind.into())], &name);
         }
     }
