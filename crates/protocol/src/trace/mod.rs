@@ -7,6 +7,7 @@ pub mod otlp;
 pub mod rest;
 
 use std::num::IntErrorKind;
+use std::ops::RangeInclusive;
 
 use base::error::Error;
 use trace::{SettingChange, TraceLevel, TraceMode, TraceTable};
@@ -43,14 +44,15 @@ fn level<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Result<Option<Tra
 
 /// A rate or a frequency.
 fn unsigned(name: &str, text: &str) -> Result<u32, Error> {
-    let value = integer(name, text, (0, i64::from(u32::MAX)))?;
-    u32::try_from(value).map_err(|_| out_of_range(name, text, (0, i64::from(u32::MAX))))
+    let range = 0..=i64::from(u32::MAX);
+    let value = integer(name, text, &range)?;
+    u32::try_from(value).map_err(|_| out_of_range(name, text, &range))
 }
 
 /// A count: -1 for no limit. `space` is Triton's text before the value in its refusal: empty over
 /// REST.
 fn count(text: &str, space: &str) -> Result<i64, Error> {
-    let value = integer("trace_count", text, (-1, i64::from(i32::MAX)))?;
+    let value = integer("trace_count", text, &(-1..=i64::from(i32::MAX)))?;
     if value < -1 {
         return Err(Error::invalid(format!("Unable to parse 'trace_count'. Expecting value >= -1, got:{space}{text}")));
     }
@@ -58,7 +60,7 @@ fn count(text: &str, space: &str) -> Result<i64, Error> {
 }
 
 /// A number that fits into 32 bits with a sign, which is all that Triton reads.
-fn integer(name: &str, text: &str, range: (i64, i64)) -> Result<i64, Error> {
+fn integer(name: &str, text: &str, range: &RangeInclusive<i64>) -> Result<i64, Error> {
     let value = text.parse::<i32>();
     value.map(i64::from).map_err(|error| match error.kind() {
         IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => out_of_range(name, text, range),
@@ -66,7 +68,8 @@ fn integer(name: &str, text: &str, range: (i64, i64)) -> Result<i64, Error> {
     })
 }
 
-fn out_of_range(name: &str, text: &str, (least, most): (i64, i64)) -> Error {
+fn out_of_range(name: &str, text: &str, range: &RangeInclusive<i64>) -> Error {
+    let (least, most) = (range.start(), range.end());
     Error::invalid(format!("Unable to parse '{name}', value is out of range [ {least}, {most} ], got: {text}"))
 }
 
