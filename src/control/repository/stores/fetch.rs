@@ -75,7 +75,7 @@ impl StoreFetcher {
             let (fetcher, object, file) = (self.clone(), object.clone(), Arc::clone(&file));
             ranges.spawn(async move {
                 let _permit = fetcher.gate.acquire().await.map_err(|_| broken())?;
-                fetcher.fetch_range(&object, &file, (start, end)).await
+                fetcher.fetch_range(&object, &file, start, end).await
             });
             start = end;
         }
@@ -92,9 +92,10 @@ impl StoreFetcher {
         &self,
         object: &StoreObject,
         file: &File,
-        range: (u64, u64),
+        start: u64,
+        end: u64,
     ) -> Result<HeaderSums, StoreFault> {
-        let (mut at, end) = range;
+        let mut at = start;
         let (mut in_vain, mut attempts) = (0, 0);
         loop {
             let before = at;
