@@ -29,6 +29,9 @@ pub const ENGINE_REGION_SIZE: usize = 1024 * 1024;
 /// Bytes of a region shared with a process that stay in memory after a batch that needed more: a batch of images. Less
 /// would take and give back pages with each such batch; more would keep the largest batch for as long as the process runs.
 pub const ENGINE_REGION_KEPT: u64 = 16 * 1024 * 1024;
+/// Times in a row that a process's memory is free again after small batches before the pages of larger ones are given back:
+/// requests of mixed sizes would take them anew with each large one.
+pub const ENGINE_REGION_SMALL_USES: u32 = 64;
 /// Requests of one Python instance whose batch has ended and that a response sender still answers: a decoupled model
 /// that never ends its requests must not collect them without bound. Beyond it the instance gets no batch.
 pub const PYTHON_OPEN_REQUESTS_MAX: usize = 4096;

@@ -175,7 +175,7 @@ def execute(self, requests):
         self.assertEqual(server.execute({"IN": big}).span[1], number)
         self.assertEqual(server.expect("aux", ws.REGION_DROPPED).take("H"), 1)
 
-    def test_pages_that_only_a_large_batch_needed_are_given_back_with_the_last_slot(self):
+    def test_pages_that_only_a_large_batch_needed_are_given_back_when_small_ones_come(self):
         source = model(
             """
 def execute(self, requests):
@@ -200,6 +200,11 @@ def execute(self, requests):
         third, held = run(1)
         self.assertGreaterEqual(held, 30 * mebibyte)
         server.response_slots += [second, third]
+        for _ in range(64):
+            # A large one may come again.
+            slot, held = run(1)
+            self.assertGreaterEqual(held, 30 * mebibyte)
+            server.response_slots.append(slot)
         # The next batch begins with what is free: it takes pages that were kept.
         fourth, held = run(mebibyte)
         self.assertLessEqual(held, 16 * mebibyte)

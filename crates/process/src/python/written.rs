@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::limits::ENGINE_REGION_KEPT;
+use crate::limits::{ENGINE_REGION_KEPT, ENGINE_REGION_SMALL_USES};
 use crate::python::allocator::RegionAllocator;
 use crate::python::message::{MessageError, Span};
 use crate::python::region::RequestRegion;
@@ -26,13 +26,17 @@ struct WrittenRegion {
     slot_count: usize,
     /// The end of the highest slot since its pages were given back last.
     used_end: u64,
+    /// The same since no slot was in use.
+    busy_end: u64,
+    /// The times in a row that all slots were freed and none had been beyond the pages that are kept.
+    small_uses: u32,
 }
 
 impl WrittenRegions {
     /// Adds a region, which is the newest from now on.
     pub fn push(&mut self, number: u16, region: RequestRegion) {
         let allocator = RegionAllocator::new(region.size() as u64);
-        self.regions.push(WrittenRegion { number, region, allocator, slot_count: 0, used_end: 0 });
+        self.regions.push(WrittenRegion { number, region, allocator, slot_count: 0, used_end: 0, busy_end: 0, small_uses: 0 });
     }
 
     /// Keeps the first `size` bytes of the newest region, which has no slots yet, for the protocol.
@@ -49,6 +53,7 @@ impl WrittenRegions {
         let range = newest.allocator.allocate(size)?;
         newest.slot_count += 1;
         newest.used_end = newest.used_end.max(range.end);
+        newest.busy_end = newest.busy_end.max(range.end);
         // A slot in use is never named twice: the numbers come round after four billion messages.
         let mut slot = self.last_slot.wrapping_add(1);
         while slot == 0 || self.slots.contains_key(&slot) {
@@ -81,7 +86,7 @@ impl WrittenRegions {
     }
 
     /// The other side no longer needs a slot; false if there is no such slot. Gives memory back that only large batches
-    /// need, with the last slot in use.
+    /// need, once none has come for a while.
     pub fn free(&mut self, slot: u32) -> bool {
         let Some((number, range)) = self.slots.remove(&slot) else { return false };
         if let Ok(region) = self.find(number) {
@@ -124,9 +129,15 @@ impl WrittenRegions {
 
 impl WrittenRegion {
     /// The other side has released all slots, so nothing refers to the pages. Those at the front stay: they have the
-    /// protocol's bytes, and the next batches use them again.
+    /// protocol's bytes, and the next batches use them again. So do all of them while large batches come now and then:
+    /// to take 64 MiB anew costs four times what the copy into them does.
     fn give_back(&mut self) {
-        if self.slot_count > 0 || self.used_end <= ENGINE_REGION_KEPT {
+        if self.slot_count > 0 {
+            return;
+        }
+        let is_small = std::mem::take(&mut self.busy_end) <= ENGINE_REGION_KEPT;
+        self.small_uses = if is_small { self.small_uses.saturating_add(1) } else { 0 };
+        if self.used_end <= ENGINE_REGION_KEPT || self.small_uses < ENGINE_REGION_SMALL_USES {
             return;
         }
         // If the system refuses, the memory stays as it is, and the next last slot tries again.
@@ -187,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_beyond_those_kept_are_given_back_with_the_last_slot() {
+    fn pages_beyond_those_kept_are_given_back_when_only_small_batches_come() {
         let kept = ENGINE_REGION_KEPT as usize;
         let mut regions = regions(&[2 * kept]);
         regions.reserve(64);
@@ -209,6 +220,11 @@ mod tests {
         assert!(regions.free(slots[0]));
         assert_eq!(blocks(&regions), held, "the other slot is in use");
         assert!(regions.free(slots[1]));
+        for _ in 0..ENGINE_REGION_SMALL_USES {
+            assert_eq!(blocks(&regions), held, "a large one may come again");
+            let small = fill(&mut regions, 64);
+            assert!(regions.free(small));
+        }
         assert_eq!(blocks(&regions), kept);
         let mut head = [0; 4];
         rustix::io::pread(regions.first().unwrap().fd(), &mut head, 0).unwrap();

@@ -26,6 +26,8 @@ ALIGNMENT = 64
 PROTOCOL_SIZE = 64
 # Bytes of a response region that stay in memory after a batch that needed more, as the server keeps them (`limits.rs`).
 KEPT_SIZE = 16 * 1024 * 1024
+# Times that a region is free again after small batches before it gives back the pages of larger ones, as there.
+SMALL_USES = 64
 # Bytes from which a copy is made by numpy, which lets other threads run meanwhile, but takes longer to begin.
 LARGE_SIZE = 256 * 1024
 # Messages that the model keeps, from which garbage is collected once: a cycle of objects may be what keeps them.
@@ -101,7 +103,7 @@ class RequestMemory:
 class ResponseRegion:
     """One response region: its mapping and what is free of it."""
 
-    __slots__ = ("number", "map", "size", "free", "used", "used_end")
+    __slots__ = ("number", "map", "size", "free", "used", "used_end", "busy_end", "small_uses")
 
     def __init__(self, number, size, fd):
         self.number = number
@@ -111,8 +113,11 @@ class ResponseRegion:
         # Begins and ends, in order; no two touch each other.
         self.free = [(PROTOCOL_SIZE if number == 0 else 0, size)]
         self.used = 0
-        # The end of the highest span since pages were given back last.
+        # The end of the highest span since pages were given back last, and since nothing was taken.
         self.used_end = 0
+        self.busy_end = 0
+        # The times in a row that all was free again and nothing had been beyond KEPT_SIZE.
+        self.small_uses = 0
 
     def take(self, size):
         """The lowest place that is large enough, so that little of the region is ever touched; None without any."""
@@ -124,14 +129,14 @@ class ResponseRegion:
                 else:
                     free[index] = (start + size, end)
                 self.used += 1
-                if start + size > self.used_end:
-                    self.used_end = start + size
+                if start + size > self.busy_end:
+                    self.busy_end = start + size
                 return start
         return None
 
     def give_back(self, start, end):
-        """Frees what was taken, and joins it with what is free beside it. With the last span, gives memory back that only
-        large batches need: the server has released all spans, so nothing reads it."""
+        """Frees what was taken, and joins it with what is free beside it. With the last span, which
+        nothing reads any longer, gives memory back that only large batches need, once none has come for a while."""
         free = self.free
         index = bisect_left(free, (start, end))
         if index < len(free) and free[index][0] == end:
@@ -141,7 +146,12 @@ class ResponseRegion:
             start = free.pop(index)[0]
         free.insert(index, (start, end))
         self.used -= 1
-        if self.used == 0 and self.used_end > KEPT_SIZE:
+        if self.used:
+            return
+        self.used_end = max(self.used_end, self.busy_end)
+        self.small_uses = self.small_uses + 1 if self.busy_end <= KEPT_SIZE else 0
+        self.busy_end = 0
+        if self.used_end > KEPT_SIZE and self.small_uses >= SMALL_USES:
             try:
                 self.map.madvise(mmap.MADV_REMOVE, KEPT_SIZE)
                 self.used_end = 0
