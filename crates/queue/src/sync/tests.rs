@@ -41,6 +41,10 @@ use base::tensor::{Datatype, Tensor};
 use base::time::Instant;
 use scheduler::{Entry, Policy, QueueBounds, ShapeKey};
 
+/// The preemptions of a short check: enough for each planted fault. All of them take minutes, the third of one scenario alone
+/// most of them.
+const PREEMPTIONS_MAX: usize = 2;
+
 /// Bytes of a request.
 const SIZE: usize = 1;
 
@@ -51,12 +55,17 @@ fn clock() -> Instant {
     Instant::from_micros(1)
 }
 
-/// Runs a scenario in every order with at most `preemptions` preemptions.
+/// Runs a scenario in every order with at most `preemptions` preemptions, or [`PREEMPTIONS_MAX`] unless
+/// `DEUTERON_TESTS=interleave` asks for all.
 fn check(preemptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
+    let is_whole = std::env::var("DEUTERON_TESTS").is_ok_and(|tests| tests == "interleave");
+    let preemptions = if is_whole { preemptions } else { preemptions.min(PREEMPTIONS_MAX) };
+    let start = std::time::Instant::now();
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.max_branches = 5_000;
     model.check(scenario);
+    eprintln!("{preemptions} {:?}", start.elapsed());
 }
 
 /// Any number of requests up to four in one batch, which does not wait.
