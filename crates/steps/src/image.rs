@@ -30,7 +30,7 @@ pub mod pillow;
 pub mod pixels;
 pub mod preset;
 mod settings;
-mod vector;
+pub(crate) mod vector;
 
 /// The kind.
 pub const KIND: StepKind = StepKind {
@@ -63,7 +63,7 @@ enum PixelNumbers {
 
 /// The encoding of the strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FileEncoding {
+pub(crate) enum FileEncoding {
     /// A file that begins as one of a known format does is taken as it is; anything else is base64.
     Auto,
     Base64,
@@ -199,22 +199,11 @@ impl Step for Image {
 
 /// The rows of the input.
 fn sources(input: &Tensor, encoding: FileEncoding) -> Result<Vec<Source<'_>>, Error> {
-    let shape = &input.shape[..];
     match input.datatype {
         Datatype::Bytes => {
-            let is_column = shape.len() == 1 || shape.get(1..).is_some_and(|rest| rest.iter().all(|size| *size == 1));
-            if shape.is_empty() || !is_column {
-                return Err(wrong_shape("[rows] or [rows, 1] for BYTES", shape));
-            }
-            let elements = strings("image", input)?;
-            if shape.first().copied() != i64::try_from(elements.len()).ok() {
-                return Err(Error::invalid(format!(
-                    "'image' has {} elements, but its shape is {shape:?}",
-                    elements.len()
-                )));
-            }
+            let elements = column("image", input)?;
             let source = |(index, element)| {
-                decoded(element, encoding)
+                decoded(element, encoding, file::is_known, "JPEG, PNG or WebP")
                     .map(Source::File)
                     .map_err(|error: Error| error.with_prefix(&format!("'image', row {index}: ")))
             };
@@ -223,6 +212,21 @@ fn sources(input: &Tensor, encoding: FileEncoding) -> Result<Vec<Source<'_>>, Er
         Datatype::Uint8 => byte_sources(input),
         _ => Err(wrong_datatype("image", "BYTES or UINT8", input)),
     }
+}
+
+/// The strings of a tensor that has one in each row.
+pub(crate) fn column<'a>(port: &str, input: &'a Tensor) -> Result<Vec<&'a [u8]>, Error> {
+    let shape = &input.shape[..];
+    let is_column = shape.len() == 1 || shape.get(1..).is_some_and(|rest| rest.iter().all(|size| *size == 1));
+    if shape.is_empty() || !is_column {
+        let expected = "[rows] or [rows, 1] for BYTES";
+        return Err(Error::invalid(format!("'{port}' must have the shape {expected}, but its shape is {shape:?}")));
+    }
+    let elements = strings(port, input)?;
+    if shape.first().copied() != i64::try_from(elements.len()).ok() {
+        return Err(Error::invalid(format!("'{port}' has {} elements, but its shape is {shape:?}", elements.len())));
+    }
+    Ok(elements)
 }
 
 /// The rows of a tensor of bytes: files, or pixels.
@@ -254,10 +258,15 @@ fn wrong_shape(expected: &str, shape: &[i64]) -> Error {
     Error::invalid(format!("'image' must have the shape {expected}, but its shape is {shape:?}"))
 }
 
-/// The file in an element of BYTES.
-fn decoded(element: &[u8], encoding: FileEncoding) -> Result<Cow<'_, [u8]>, Error> {
+/// The file in an element of BYTES. `is_known` says if bytes begin as one of the `formats` does.
+pub(crate) fn decoded<'a>(
+    element: &'a [u8],
+    encoding: FileEncoding,
+    is_known: fn(&[u8]) -> bool,
+    formats: &str,
+) -> Result<Cow<'a, [u8]>, Error> {
     let is_raw = match encoding {
-        FileEncoding::Auto => file::is_known(element),
+        FileEncoding::Auto => is_known(element),
         FileEncoding::Base64 => false,
         FileEncoding::Raw => true,
     };
@@ -265,7 +274,7 @@ fn decoded(element: &[u8], encoding: FileEncoding) -> Result<Cow<'_, [u8]>, Erro
         return Ok(Cow::Borrowed(element));
     }
     let wrong = || match encoding {
-        FileEncoding::Auto => Error::invalid("the string is neither a JPEG, PNG or WebP file nor one in base64"),
+        FileEncoding::Auto => Error::invalid(format!("the string is neither a {formats} file nor one in base64")),
         _ => Error::invalid("the string is not base64"),
     };
     base64::decode(element).map(Cow::Owned).ok_or_else(wrong)
