@@ -23,6 +23,7 @@ pub mod parse;
 pub mod pool;
 mod python_json;
 pub mod reference;
+pub mod resample;
 pub mod scale;
 pub mod select;
 pub mod shape;
@@ -51,6 +52,7 @@ pub const KINDS: &[&StepKind] = &[
     &image::KIND,
     &parse::KIND,
     &pool::KIND,
+    &resample::KIND,
     &scale::KIND,
     &select::KIND,
     &shape::KIND,

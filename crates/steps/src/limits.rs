@@ -59,3 +59,13 @@ pub const JPEG_SCANS_MAX: usize = 100;
 /// Bytes of the pixels that a step makes of one request: small files can ask for large ones. Some 200 rows of
 /// FP32 at 640 × 640.
 pub const IMAGE_OUTPUT_SIZE_MAX: usize = 1 << 30;
+
+/// Bytes of the tensor that an audio step makes of one request: four hours of a channel at 16 kHz as FP32.
+pub const AUDIO_OUTPUT_SIZE_MAX: usize = 1 << 30;
+
+/// Hertz of a sample rate that a step converts to: the highest one of WAV files in use.
+pub const SAMPLE_RATE_MAX: usize = 768_000;
+
+/// Weights of a conversion between two sample rates, of which a file names one: 48,001 Hz to 16 kHz needs a million,
+/// and rates in use some thousand. A million take 15 ms.
+pub const RESAMPLE_WEIGHTS_MAX: usize = 1 << 21;

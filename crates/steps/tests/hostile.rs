@@ -52,6 +52,8 @@ const STEPS: &[&str] = &[
        "template": {"a": {"tensor": "a"}, "b": {"tensor": "b", "whole": true}}"#,
     r#""step": "parse", "input": "a", "output": "y", "datatype": "FP32", "path": "a.0""#,
     r#""step": "parse", "input": "a", "output": "y", "datatype": "BYTES", "default": ["x"]"#,
+    r#""step": "resample", "input": "a", "output": "y", "from": 3, "to": 2"#,
+    r#""step": "resample", "input": "a", "output": "y", "from": 2, "to": 3, "method": "scipy""#,
 ];
 
 #[test]

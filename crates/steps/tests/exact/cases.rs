@@ -16,6 +16,12 @@ pub fn compare(script: &str) {
     compare_files(script, &folder);
 }
 
+/// The same in an environment of its own.
+pub fn compare_in(name: &str, requirements: &str, script: &str) {
+    let Some(folder) = crate::played_in(name, requirements, script, &[form()]) else { return };
+    compare_files(script, &folder);
+}
+
 /// The same; the whole form has transformers, to which the script holds its rules.
 pub fn compare_with_transformers(script: &str) {
     if !crate::is_whole() {
@@ -40,9 +46,9 @@ fn compare_files(script: &str, folder: &Folder) {
     }
     assert!(count > 0, "the script wrote cases");
     println!(
-        "{script}: {count} cases, {} values equal, {} within a tolerance, largest difference {:e} relative; {} µs in \
-         steps",
-        totals.exact, totals.near, totals.worst, totals.time_us
+        "{script}: {count} cases, {} values equal, {} within a tolerance, largest difference {:e} relative, {:e} absolute; \
+         {} µs in steps",
+        totals.exact, totals.near, totals.worst, totals.worst_absolute, totals.time_us
     );
 }
 
@@ -51,6 +57,7 @@ struct Totals {
     exact: usize,
     near: usize,
     worst: f64,
+    worst_absolute: f64,
     time_us: u128,
 }
 
@@ -118,6 +125,7 @@ fn near(place: &str, got: &Tensor, want: &Tensor, [relative, absolute]: [f64; 2]
         }
         let (got, want) = (f64::from(*got), f64::from(*want));
         let difference = (got - want).abs();
+        totals.worst_absolute = totals.worst_absolute.max(difference);
         assert!(
             difference <= relative * want.abs() + absolute,
             "{place} at {index}: {got:e}, but {want:e} is expected"

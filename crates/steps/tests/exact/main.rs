@@ -10,6 +10,7 @@
     reason = "a test waits and fails by panicking"
 )]
 
+mod audio;
 mod cases;
 mod detect;
 mod image_files;

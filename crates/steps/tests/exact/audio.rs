@@ -1,0 +1,8 @@
+//! Steps for audio against soundfile, scipy, kaldi-native-fbank and transformers; torchaudio's resampling is restated.
+
+use crate::cases::compare_in;
+
+#[test]
+fn resampled_audio_is_that_of_torchaudio_and_scipy() {
+    compare_in("steps-audio", "requirements-audio.txt", "audio_resample.py");
+}
