@@ -5,6 +5,7 @@
 //! Each kind of step is declared once, as a [`StepKind`] in a file of its own: its ports, its parameters, and the function
 //! that builds it. The reader, the error texts, the JSON schema and the reference follow from these tables.
 
+pub mod audio;
 mod axes;
 pub mod cast;
 mod clean_up;
@@ -43,6 +44,7 @@ pub use self::list::StepList;
 
 /// All kinds of steps, in the order of the reference.
 pub const KINDS: &[&StepKind] = &[
+    &audio::KIND,
     &cast::KIND,
     &concat::KIND,
     &ctc::KIND,

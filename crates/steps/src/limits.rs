@@ -60,6 +60,10 @@ pub const JPEG_SCANS_MAX: usize = 100;
 /// FP32 at 640 × 640.
 pub const IMAGE_OUTPUT_SIZE_MAX: usize = 1 << 30;
 
+/// Samples of an audio file, those of all channels: 46 minutes of stereo at 48 kHz. A FLAC file of some hundred bytes can ask
+/// for millions.
+pub const AUDIO_SAMPLES_MAX: usize = 1 << 28;
+
 /// Bytes of the tensor that an audio step makes of one request: four hours of a channel at 16 kHz as FP32.
 pub const AUDIO_OUTPUT_SIZE_MAX: usize = 1 << 30;
 

@@ -52,9 +52,15 @@ const STEPS: &[&str] = &[
        "template": {"a": {"tensor": "a"}, "b": {"tensor": "b", "whole": true}}"#,
     r#""step": "parse", "input": "a", "output": "y", "datatype": "FP32", "path": "a.0""#,
     r#""step": "parse", "input": "a", "output": "y", "datatype": "BYTES", "default": ["x"]"#,
+    r#""step": "audio", "input": "a", "outputs": {"samples": "y", "lengths": "z", "sample_rate": "w"}"#,
+    r#""step": "audio", "input": "a", "outputs": {"samples": "y", "lengths": "z"}, "channels": "all", "sample_rate": 44100,
+       "resample": "torchaudio", "length": 5"#,
     r#""step": "resample", "input": "a", "output": "y", "from": 3, "to": 2"#,
     r#""step": "resample", "input": "a", "output": "y", "from": 2, "to": 3, "method": "scipy""#,
 ];
+
+/// A WAV file with four samples of 8 bits.
+const WAV: &str = "RIFF\0\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x40\x1f\0\0\x01\0\x08\0data\x04\0\0\0abcd";
 
 #[test]
 fn any_tensors_give_results_or_errors() {
@@ -109,8 +115,8 @@ fn tensor(random: &mut Random, [rows, columns, last]: [u64; 3]) -> Tensor {
     for _ in 0..count {
         match datatype {
             Datatype::Bytes => {
-                let text =
-                    ["", "x", "{\"a\": [1]}", "\u{1d11e} y", "\u{fffd}", "[[1, 2], [3]]"][random.below(6) as usize];
+                let text = ["", "x", "{\"a\": [1]}", "\u{1d11e} y", "\u{fffd}", "[[1, 2], [3]]", WAV]
+                    [random.below(7) as usize];
                 base::tensor::strings::encode(text.as_bytes(), &mut contents);
             }
             Datatype::Fp32 => {

@@ -3,6 +3,11 @@
 use crate::cases::compare_in;
 
 #[test]
+fn samples_of_files_are_soundfiles() {
+    compare_in("steps-audio", "requirements-audio.txt", "audio_files.py");
+}
+
+#[test]
 fn resampled_audio_is_that_of_torchaudio_and_scipy() {
     compare_in("steps-audio", "requirements-audio.txt", "audio_resample.py");
 }
