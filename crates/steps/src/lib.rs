@@ -20,6 +20,8 @@ pub mod kind;
 mod labels;
 mod limits;
 pub mod list;
+pub mod log_mel;
+mod mel;
 pub mod parse;
 pub mod pool;
 mod python_json;
@@ -29,6 +31,7 @@ pub mod scale;
 pub mod select;
 pub mod shape;
 pub mod spans;
+mod spectrum;
 pub mod stack;
 pub mod template;
 pub mod tensors;
@@ -52,6 +55,7 @@ pub const KINDS: &[&StepKind] = &[
     &detokenize::KIND,
     &head::KIND,
     &image::KIND,
+    &log_mel::KIND,
     &parse::KIND,
     &pool::KIND,
     &resample::KIND,

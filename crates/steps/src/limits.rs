@@ -73,3 +73,9 @@ pub const SAMPLE_RATE_MAX: usize = 768_000;
 /// Weights of a conversion between two sample rates, of which a file names one: 48,001 Hz to 16 kHz needs a million,
 /// and rates in use some thousand. A million take 15 ms.
 pub const RESAMPLE_WEIGHTS_MAX: usize = 1 << 21;
+
+/// Samples of a frame that is transformed: 340 ms at 48 kHz. Models of speech take 20 to 50 ms.
+pub const FRAME_SIZE_MAX: usize = 1 << 14;
+
+/// Mel filters of a bank: public models have 40 to 128.
+pub const MEL_FILTERS_MAX: usize = 1024;

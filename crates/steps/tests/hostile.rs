@@ -57,6 +57,8 @@ const STEPS: &[&str] = &[
        "resample": "torchaudio", "length": 5"#,
     r#""step": "resample", "input": "a", "output": "y", "from": 3, "to": 2"#,
     r#""step": "resample", "input": "a", "output": "y", "from": 2, "to": 3, "method": "scipy""#,
+    r#""step": "log_mel", "input": "a", "output": "y", "chunk_length": 0, "n_fft": 4, "hop_length": 1, "feature_size": 3"#,
+    r#""step": "log_mel", "input": "a", "output": "y", "chunk_length": 1, "sampling_rate": 1000"#,
 ];
 
 /// A WAV file with four samples of 8 bits.
