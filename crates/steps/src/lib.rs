@@ -13,6 +13,7 @@ pub mod concat;
 pub mod ctc;
 pub mod detect;
 pub mod detokenize;
+pub mod fbank;
 pub mod fields;
 pub mod head;
 pub mod image;
@@ -53,6 +54,7 @@ pub const KINDS: &[&StepKind] = &[
     &ctc::KIND,
     &detect::KIND,
     &detokenize::KIND,
+    &fbank::KIND,
     &head::KIND,
     &image::KIND,
     &log_mel::KIND,

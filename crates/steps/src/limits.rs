@@ -79,3 +79,6 @@ pub const FRAME_SIZE_MAX: usize = 1 << 14;
 
 /// Mel filters of a bank: public models have 40 to 128.
 pub const MEL_FILTERS_MAX: usize = 1024;
+
+/// Rows of samples in one tensor. A row without samples has no bytes, but a count of frames.
+pub const AUDIO_ROWS_MAX: usize = 65_536;

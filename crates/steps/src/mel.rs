@@ -29,6 +29,11 @@ impl MelBank {
         self.filters.len()
     }
 
+    /// Returns the place of a filter that covers no frequency.
+    pub fn empty_filter(&self) -> Option<usize> {
+        self.filters.iter().position(|filter| filter.weights.is_empty())
+    }
+
     /// The energies of four frames below each filter.
     #[inline(always)]
     pub fn energies(&self, powers: &[Lane]) -> impl Iterator<Item = Lane> {
@@ -68,4 +73,52 @@ fn slaney_mel(hertz: f64) -> f64 {
 
 fn slaney_hertz(mel: f64) -> f64 {
     if mel < 15.0 { 200.0 * mel / 3.0 } else { 1000.0 * ((6.4_f64.ln() / 27.0) * (mel - 15.0)).exp() }
+}
+
+/// The edges of the first and last filter in Hz, and the count of filters.
+#[derive(Clone, Copy)]
+pub struct FilterEdges {
+    pub low: f32,
+    pub high: f32,
+    pub count: usize,
+}
+
+/// The bank of kaldi (`MelBanks`): triangles in mels, in FP32. The frequency of half the sample rate is in no filter.
+pub fn kaldi(frame_size: usize, sample_rate: f32, edges: FilterEdges) -> MelBank {
+    let mel = |hertz: f32| 1127.0 * (1.0 + hertz / 700.0).ln();
+    let (low, high) = (mel(edges.low), mel(edges.high));
+    let step = (high - low) / (edges.count + 1) as f32;
+    let bin_width = sample_rate / frame_size as f32;
+    MelBank::new((0..edges.count).map(|filter| {
+        let edge = |index: usize| low + (filter + index) as f32 * step;
+        let weight = |bin: usize| triangle(mel(bin_width * bin as f32), [edge(0), edge(1), edge(2)]);
+        (0..frame_size / 2).map(weight).map(f64::from).collect()
+    }))
+}
+
+/// The bank of kaldi-native-fbank's `is_librosa` with the norm "slaney": triangles in Hz of equal area, in FP32.
+pub fn librosa(frame_size: usize, sample_rate: f32, edges: FilterEdges) -> MelBank {
+    // 27 / ln(6.4), and its inverse.
+    const STEPS: f32 = 14.545_078;
+    const STEP: f32 = 0.068_751_78;
+    let mel = |hertz: f32| if hertz <= 1000.0 { hertz * 3.0 / 200.0 } else { 15.0 + STEPS * (hertz / 1000.0).ln() };
+    let hertz = |mel: f32| if mel <= 15.0 { 200.0 / 3.0 * mel } else { 1000.0 * ((mel - 15.0) * STEP).exp() };
+    let (low, high) = (mel(edges.low), mel(edges.high));
+    let step = (high - low) / (edges.count + 1) as f32;
+    let bin_width = sample_rate / frame_size as f32;
+    MelBank::new((0..edges.count).map(|filter| {
+        let edge = |index: usize| hertz(low + (filter + index) as f32 * step);
+        let corners = [edge(0), edge(1), edge(2)];
+        let [left, _, right] = corners;
+        let weight = |bin: usize| triangle(bin_width * bin as f32, corners) * (2.0 / (right - left));
+        (0..=frame_size / 2).map(weight).map(f64::from).collect()
+    }))
+}
+
+/// The height of a triangle at a place, by its left corner, its top and its right corner.
+fn triangle(place: f32, [left, top, right]: [f32; 3]) -> f32 {
+    if place <= left || place >= right {
+        return 0.0;
+    }
+    if place <= top { (place - left) / (top - left) } else { (right - place) / (right - top) }
 }

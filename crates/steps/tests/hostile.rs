@@ -59,6 +59,11 @@ const STEPS: &[&str] = &[
     r#""step": "resample", "input": "a", "output": "y", "from": 2, "to": 3, "method": "scipy""#,
     r#""step": "log_mel", "input": "a", "output": "y", "chunk_length": 0, "n_fft": 4, "hop_length": 1, "feature_size": 3"#,
     r#""step": "log_mel", "input": "a", "output": "y", "chunk_length": 1, "sampling_rate": 1000"#,
+    r#""step": "fbank", "inputs": {"samples": "a", "lengths": "b"}, "outputs": {"features": "y", "lengths": "z"},
+       "sample_rate": 8000, "frame_length_ms": 4, "frame_shift_ms": 0.125, "snip_edges": false, "num_mel_bins": 3"#,
+    r#""step": "fbank", "input": "a", "output": "y", "sample_rate": 1000, "frame_length_ms": 16, "frame_shift_ms": 1,
+       "num_mel_bins": 3, "round_to_power_of_two": false, "snip_edges": false, "use_energy": true, "normalize": "mean_deviation",
+       "lfr_window": 3, "lfr_shift": 2, "low_freq": 0, "use_power": false"#,
 ];
 
 /// A WAV file with four samples of 8 bits.

@@ -13,6 +13,11 @@ fn resampled_audio_is_that_of_torchaudio_and_scipy() {
 }
 
 #[test]
+fn filter_banks_are_kaldis() {
+    compare_in("steps-audio", "requirements-audio.txt", "audio_fbank.py");
+}
+
+#[test]
 fn log_mel_spectrograms_are_those_of_transformers() {
     compare_with_transformers("audio_log_mel.py");
 }
