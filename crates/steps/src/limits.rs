@@ -70,8 +70,8 @@ pub const AUDIO_OUTPUT_SIZE_MAX: usize = 1 << 30;
 /// Hertz of a sample rate that a step converts to: the highest one of WAV files in use.
 pub const SAMPLE_RATE_MAX: usize = 768_000;
 
-/// Weights of a conversion between two sample rates, of which a file names one: 48,001 Hz to 16 kHz needs a million,
-/// and rates in use some thousand. A million take 15 ms.
+/// Weights of a conversion between two sample rates, of which a file names one: each takes a sine and a cosine. Rates in use
+/// need some thousand, 48,001 Hz to 16 kHz a million.
 pub const RESAMPLE_WEIGHTS_MAX: usize = 1 << 21;
 
 /// Samples of a frame that is transformed: 340 ms at 48 kHz. Models of speech take 20 to 50 ms.

@@ -217,7 +217,8 @@ fn interleave(planes: &[Vec<i64>], frame: &FlacFrame, count: usize, out: &mut Ve
     #[expect(clippy::cast_precision_loss, reason = "libsndfile rounds samples of 32 bits to FP32 too")]
     let mut number = |value: i64| {
         faults |= value.wrapping_add(bound) as u64 >> frame.bits;
-        value as f32 * scale
+        // What 32 bits cut off is a fault.
+        value as i32 as f32 * scale
     };
     out.clear();
     out.resize(planes.len() * count, 0.0);
@@ -353,25 +354,23 @@ fn predict(samples: &mut [i64], coefficients: &[i64], shift: u32) {
     }
 }
 
-/// The same with at most `N` coefficients: the loop over them is unrolled, and the samples before stay in registers.
+/// The same with at most `N` coefficients, so that the loop over them is unrolled. The first `N` samples may have fewer before
+/// them.
 fn predict_by<const N: usize>(samples: &mut [i64], coefficients: &[i64], shift: u32) {
-    let order = coefficients.len();
-    let mut weights = [0; N];
-    for (weight, coefficient) in weights.iter_mut().zip(coefficients) {
+    let mut weights = [0_i64; N];
+    for (weight, coefficient) in weights.iter_mut().rev().zip(coefficients) {
         *weight = *coefficient;
     }
-    let Some((first, rest)) = samples.split_at_mut_checked(order) else { return };
-    let mut before = [0_i64; N];
-    for (place, sample) in before.iter_mut().zip(first.iter().rev()) {
-        *place = *sample;
+    for index in coefficients.len()..N.min(samples.len()) {
+        let Some((before, [sample, ..])) = samples.split_at_mut_checked(index) else { return };
+        let sum = before.iter().rev().zip(coefficients).fold(0_i64, |sum, (a, b)| sum.wrapping_add(a.wrapping_mul(*b)));
+        *sample = sample.wrapping_add(sum >> shift);
     }
-    for sample in rest {
+    for start in 0..samples.len().saturating_sub(N) {
+        let rest = samples.get_mut(start..).unwrap_or_default();
+        let Some((before, [sample, ..])) = rest.split_first_chunk_mut::<N>() else { return };
         let sum = before.iter().zip(&weights).fold(0_i64, |sum, (a, b)| sum.wrapping_add(a.wrapping_mul(*b)));
         *sample = sample.wrapping_add(sum >> shift);
-        before.copy_within(..N - 1, 1);
-        if let Some(last) = before.first_mut() {
-            *last = *sample;
-        }
     }
 }
 
