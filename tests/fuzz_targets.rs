@@ -25,6 +25,10 @@ macro_rules! fuzz_target {
 
 #[path = "../fuzz/fuzz_targets/api_keys.rs"]
 mod api_keys;
+#[path = "../fuzz/fuzz_targets/audio_flac.rs"]
+mod audio_flac;
+#[path = "../fuzz/fuzz_targets/audio_wav.rs"]
+mod audio_wav;
 #[path = "../fuzz/fuzz_targets/config.rs"]
 mod config;
 #[path = "../fuzz/fuzz_targets/config_json.rs"]

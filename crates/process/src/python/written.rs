@@ -36,7 +36,15 @@ impl WrittenRegions {
     /// Adds a region, which is the newest from now on.
     pub fn push(&mut self, number: u16, region: RequestRegion) {
         let allocator = RegionAllocator::new(region.size() as u64);
-        self.regions.push(WrittenRegion { number, region, allocator, slot_count: 0, used_end: 0, busy_end: 0, small_uses: 0 });
+        self.regions.push(WrittenRegion {
+            number,
+            region,
+            allocator,
+            slot_count: 0,
+            used_end: 0,
+            busy_end: 0,
+            small_uses: 0,
+        });
     }
 
     /// Keeps the first `size` bytes of the newest region, which has no slots yet, for the protocol.

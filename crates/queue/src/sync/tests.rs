@@ -41,10 +41,6 @@ use base::tensor::{Datatype, Tensor};
 use base::time::Instant;
 use scheduler::{Entry, Policy, QueueBounds, ShapeKey};
 
-/// The preemptions of a short check: enough for each planted fault. All of them take minutes, the third of one scenario alone
-/// most of them.
-const PREEMPTIONS_MAX: usize = 2;
-
 /// Bytes of a request.
 const SIZE: usize = 1;
 
@@ -55,17 +51,26 @@ fn clock() -> Instant {
     Instant::from_micros(1)
 }
 
-/// Runs a scenario in every order with at most `preemptions` preemptions, or [`PREEMPTIONS_MAX`] unless
-/// `DEUTERON_TESTS=interleave` asks for all.
+/// Runs a scenario in every order with at most `preemptions` preemptions; with at most two unless `.ci/run interleave` asks
+/// for all orders, most of which are those with more.
 fn check(preemptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
-    let is_whole = std::env::var("DEUTERON_TESTS").is_ok_and(|tests| tests == "interleave");
-    let preemptions = if is_whole { preemptions } else { preemptions.min(PREEMPTIONS_MAX) };
-    let start = std::time::Instant::now();
+    run(if is_whole() { preemptions } else { preemptions.min(2) }, scenario);
+}
+
+/// The same for a scenario whose two preemptions take minutes: one, unless all orders are asked for.
+fn check_long(preemptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
+    run(if is_whole() { preemptions } else { 1 }, scenario);
+}
+
+fn is_whole() -> bool {
+    std::env::var("DEUTERON_TESTS").is_ok_and(|tests| tests == "interleave")
+}
+
+fn run(preemptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.max_branches = 5_000;
     model.check(scenario);
-    eprintln!("{preemptions} {:?}", start.elapsed());
 }
 
 /// Any number of requests up to four in one batch, which does not wait.
@@ -349,8 +354,8 @@ fn a_worker_that_waits_to_make_an_instance_ends_with_the_queue() {
 fn an_instance_that_is_busy_leaves_nothing_to_one_that_sleeps_on() {
     check(1, || serve_at_once(single(), &[&[1, 1]], 2));
     check(1, || serve_at_once(single(), &[&[1], &[1]], 2));
-    check(2, || serve_at_once(single(), &[&[2]], 2));
-    check(2, || serve_at_once_by_the_first(single(), &[&[1, 1]]));
+    check_long(2, || serve_at_once(single(), &[&[2]], 2));
+    check_long(2, || serve_at_once_by_the_first(single(), &[&[1, 1]]));
 }
 
 #[test]
