@@ -124,15 +124,9 @@ struct SteppedInstance {
 
 impl Instance for SteppedInstance {
     fn run(&mut self, batch: Batch) {
-        let Batch { requests, rows, clock, ended } = batch;
+        let Batch { requests, clock, ended, .. } = batch;
         let Some(inner) = &mut self.inner else {
-            let mut is_first = true;
-            for mut request in requests {
-                let outputs = run_list(&self.spec, &self.steps, &mut request, clock);
-                // The batch counts with its first answer, and a failed one counts nothing.
-                request.responder.set_batch(rows, outputs.is_ok() && std::mem::take(&mut is_first));
-                request.responder.send(outputs);
-            }
+            requests.into_iter().for_each(|request| run_list(&self.spec, &self.steps, request, clock));
             return;
         };
         let mut groups: Vec<Vec<Request>> = Vec::new();
@@ -204,7 +198,7 @@ fn run_list(spec: &ModelSpec, steps: &ModelSteps, request: &mut Request, clock: 
     });
     let now = clock();
     (request.responder.stamps.infer_end, request.responder.stamps.output_end) = (now, now);
-    outputs
+    request.responder.send(outputs);
 }
 
 /// Runs the steps before the model: the request then has the model's inputs, and its answer goes through the others.
@@ -237,6 +231,8 @@ fn before(spec: &Arc<ModelSpec>, steps: &Arc<ModelSteps>, mut request: Request, 
             let now = clock();
             let stamps = &mut request.responder.stamps;
             (stamps.input_end, stamps.infer_end, stamps.output_end) = (now, now, now);
+            // The model does not run for it: the first of the others counts the batch.
+            request.responder.set_batch(request.rows, false);
             request.responder.send(Err(error));
             None
         }
