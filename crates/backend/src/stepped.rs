@@ -185,8 +185,8 @@ impl Instance for SteppedInstance {
     }
 }
 
-/// Runs a list that is the model on a request, and returns the outputs of its answer.
-fn run_list(spec: &ModelSpec, steps: &ModelSteps, request: &mut Request, clock: Clock) -> Result<Vec<Tensor>, Error> {
+/// Runs a list that is the model on a request, and answers it.
+fn run_list(spec: &ModelSpec, steps: &ModelSteps, mut request: Request, clock: Clock) {
     request.responder.stamps.input_end = clock();
     let outputs = guarded(|| {
         let mut tensors = steps.list.begin(|name| input(spec, &request.inputs, name))?;

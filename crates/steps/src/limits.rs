@@ -82,3 +82,89 @@ pub const MEL_FILTERS_MAX: usize = 1024;
 
 /// Rows of samples in one tensor. A row without samples has no bytes, but a count of frames.
 pub const AUDIO_ROWS_MAX: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use base::tensor::{Datatype, Shape, Tensor};
+
+    use super::*;
+    use crate::list::StepList;
+    use crate::tensors::{of_floats, of_strings};
+    use crate::trial::{built, fault};
+
+    fn zeros(datatype: Datatype, shape: &[i64], size: usize) -> Tensor {
+        Tensor { datatype, shape: Shape::from_slice(shape), contents: vec![0; size].into() }
+    }
+
+    #[test]
+    fn parameters_have_bounds() {
+        let check = |kind: &str, members: &str, want: &str| {
+            let error = built(kind, &["input"], &["output"], members).err().unwrap();
+            assert!(error.contains(want), "{kind}: {error}");
+        };
+        let many = vec!["0"; COLUMNS_MAX + 1].join(",");
+        check("select", &format!("\"indices\": [{many}]"), "must be a list of at most 4096 integers");
+        let many = vec!["1"; RANK_MAX + 1].join(",");
+        check("shape", &format!("\"reshape\": [{many}]"), "must be a list of at most 16 integers");
+        let error = built("detect", &["predictions"], &["boxes"], "\"layout\": \"yolov8\", \"max_candidates\": 30001");
+        let error = error.err().unwrap();
+        assert!(error.contains("\"max_candidates\": must be an integer from 1 to 30000"), "{error}");
+        let names = vec!["\"x\""; LIST_TENSORS_MAX + 1].join(",");
+        let text = format!(
+            "{{\"steps\": [{{\"step\": \"stack\", \"inputs\": {{\"columns\": [{names}]}}, \"output\": \"y\"}}]}}"
+        );
+        let error = StepList::read(&text, &|_, _| Err(String::new())).err().unwrap();
+        assert!(error.text().ends_with("must be the name of a tensor, or a list of 1 to 256 names"), "{error}");
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_its_bound() {
+        let text = r#"{"steps": [{"step": "head", "input": "x", "outputs": {"label": "y"}, "labels_file": "f"}]}"#;
+        let error = StepList::read(text, &|_, size_max| Err(format!("the bound is {size_max}"))).err().unwrap();
+        assert!(error.text().ends_with("cannot read 'f': the bound is 67108864"), "{error}");
+    }
+
+    #[test]
+    fn tensors_have_bounds() {
+        let check = |kind: &str, port: &str, tensor: &Tensor, output: &str, members: &str, want: &str| {
+            let error = fault(kind, &[(port, tensor)], &[output], members);
+            assert!(error.contains(want), "{kind}: {error}");
+        };
+        // As many places as a list can have, of a column that is a little too long for them.
+        let places = vec!["0"; COLUMNS_MAX].join(",");
+        let rows = TENSOR_SIZE_MAX / COLUMNS_MAX / 4 + 1;
+        let column = of_floats(&[rows, 1], vec![0.0; rows]);
+        let indices = format!("\"indices\": [{places}]");
+        check("select", "input", &column, "output", &indices, "would become larger than 1073741824 bytes");
+        let deep = zeros(Datatype::Fp32, &[1; RANK_MAX], 4);
+        let error = fault("stack", &[("columns", &deep)], &["output"], "");
+        assert!(error.contains("at most 15 dimensions"), "{error}");
+        let nested = format!("{}{}", "[".repeat(RANK_MAX + 1), "]".repeat(RANK_MAX + 1));
+        let nested = of_strings(&[1], [nested]);
+        check("parse", "json", &nested, "value", "\"datatype\": \"FP32\"", "has more than 16 dimensions");
+        let texts = of_strings(&[PARSED_TEXTS_MAX + 1], vec!["1"; PARSED_TEXTS_MAX + 1]);
+        check("parse", "json", &texts, "value", "\"datatype\": \"FP32\"", "must have 1 to 65536 texts");
+        let flags = zeros(Datatype::Bool, &[TEXTS_SIZE_MAX as i64 / 3 + 1], TEXTS_SIZE_MAX / 3 + 1);
+        let text = r#"{"steps": [{"step": "template", "input": "x", "output": "y", "template": {"tensor": "x"}}]}"#;
+        let list = StepList::read(text, &|_, _| Err(String::new())).unwrap();
+        let error = list.run(|_| Some(flags.clone()), &["y"]).err().unwrap();
+        assert!(error.text().contains("would be larger than 67108864 bytes"), "{error}");
+    }
+
+    #[test]
+    fn images_and_detections_have_bounds() {
+        let pixels = zeros(Datatype::Uint8, &[2, 1, 1, 3], 6);
+        let error = fault("image", &[("image", &pixels)], &["pixels"], "\"size\": [8192, 8192]");
+        assert!(error.contains("has 2 rows, which make more than the 1073741824 bytes"), "{error}");
+        let side = IMAGE_SIDE_MAX as i64 + 1;
+        let long = zeros(Datatype::Uint8, &[1, 1, side, 3], 3 * (IMAGE_SIDE_MAX + 1));
+        let error = fault("image", &[("image", &long)], &["pixels"], "\"resize\": \"none\"");
+        assert!(error.contains("32768"), "{error}");
+        let images = zeros(Datatype::Fp32, &[IMAGES_MAX as i64 + 1, 84, 0], 0);
+        let error = fault("detect", &[("predictions", &images)], &["boxes"], "\"layout\": \"yolov8\"");
+        assert!(error.contains("must have at most 4096 images"), "{error}");
+        let wide = zeros(Datatype::Fp32, &[1, CLASSES_MAX as i64 + 1, 0], 0);
+        let error = fault("detect", &[("predictions", &wide)], &["boxes"], "\"layout\": \"yolov8\"");
+        assert!(error.contains("to 16384 numbers for each box"), "{error}");
+    }
+}
