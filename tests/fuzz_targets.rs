@@ -2,7 +2,13 @@
 //! notice otherwise. Their bodies are tested, and their seeds replayed, in their crates.
 
 #![allow(unused_attributes, unused_qualifications, reason = "the targets are programs of their own")]
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a target reports a fault by panicking")]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "the programs that they are may wait")]
+#![allow(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a target reports a fault by panicking"
+)]
 
 // Stands in for libFuzzer's crate, so that its C++ is not built.
 extern crate self as libfuzzer_sys;
