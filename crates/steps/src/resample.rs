@@ -117,7 +117,7 @@ impl Resampler {
     /// Makes the weights.
     ///
     /// # Errors
-    /// `InvalidArgument` if they are more than [`RESAMPLE_WEIGHTS_MAX`].
+    /// `InvalidArgument` if they are more than `RESAMPLE_WEIGHTS_MAX`.
     pub fn new(method: ResampleMethod, from_rate: u32, to_rate: u32) -> Result<Self, Error> {
         let divisor = common_divisor(from_rate, to_rate).max(1);
         let (from, to) = ((from_rate / divisor) as usize, (to_rate / divisor) as usize);
@@ -168,7 +168,7 @@ impl Resampler {
     /// Converts samples.
     ///
     /// # Errors
-    /// `InvalidArgument` if they make more than [`AUDIO_OUTPUT_SIZE_MAX`].
+    /// `InvalidArgument` if they make more than `AUDIO_OUTPUT_SIZE_MAX`.
     pub fn run(&self, samples: &[f32]) -> Result<Vec<f32>, Error> {
         let count = self.output_length(samples.len());
         if count.saturating_mul(size_of::<f32>()) > AUDIO_OUTPUT_SIZE_MAX {
