@@ -184,6 +184,36 @@ fn a_request_that_a_step_refuses_leaves_the_rest_of_its_batch() {
     }
 }
 
+/// Steps before a model count as its input, those behind it as its output: both are far longer here than the model.
+#[test]
+fn the_time_of_steps_is_that_of_input_and_output() {
+    let folder = Folder::new("steps-times");
+    let list = r#"{"steps": [
+        {"step": "parse", "input": "text", "output": "x", "datatype": "FP32"},
+        {"step": "model"},
+        {"step": "template", "inputs": {"tensors": ["y"]}, "output": "json", "template": {"tensor": "y"}, "per_row": true}
+    ]}"#;
+    let config = "max_batch_size: 8\n\
+        input { name: \"text\" data_type: TYPE_STRING dims: 1 reshape { shape: [] } }\n\
+        output { name: \"json\" data_type: TYPE_STRING dims: 1 reshape { shape: [] } }\n";
+    write(folder.path(), "m", &[("config.pbtxt", config), ("1/steps.json", list)]);
+    let graph = Onnx::default().node("Add", &["x", "x"], &["y"], &[]);
+    let graph = graph.input("x", FLOAT, &[-1, -1]).output("y", FLOAT, &[-1, -1]);
+    fs::write(folder.path().join("m/1/model.onnx"), graph.into_bytes()).unwrap();
+    let server = Server::deuteron(folder.path(), &["--onnx-engine=embedded"]);
+    let numbers = format!("[{}]", vec!["0.5"; 200_000].join(","));
+    let inputs = json!([{ "name": "text", "shape": [1, 1], "datatype": "BYTES", "data": [numbers] }]);
+    let (status, answer) = infer(&server, "m", &inputs);
+    assert_eq!(status, 200, "{answer}");
+    assert!(output(&answer, "json")[0].as_str().unwrap().starts_with("[1.0, 1.0, "));
+    let statistics = http::get(server.http(), "/v2/models/m/stats").unwrap();
+    let statistics: Value = serde_json::from_slice(&statistics.body).unwrap();
+    let times = &statistics["model_stats"][0]["inference_stats"];
+    let [input, infer, output] =
+        ["compute_input", "compute_infer", "compute_output"].map(|name| times[name]["ns"].as_u64().unwrap());
+    assert!(input > infer && output > infer, "{times}");
+}
+
 #[test]
 fn steps_are_turned_off_by_a_flag_or_a_parameter() {
     let folder = Folder::new("steps-off");

@@ -237,8 +237,8 @@ fn systemd_loses_no_request_of_a_unit_whose_script_forwards_signals() {
     let wrapped = Wrapped::start(&[unit, "/bin/sh", "-c", FORWARDING, "sh"], &[NEVER]);
     let request = wrapped.begin_request();
     wrapped.kill("TERM", wrapped.id());
+    // Two signals that come while the first still waits for its thread are one: the log need not have both.
     wrapped.waits_for_log("draining after signal 15");
-    wrapped.waits_for_log("signal 15 is ignored: the server ends already");
     wrapped.finish("systemd", request);
 }
 
