@@ -44,4 +44,4 @@ const PIXELS_MAX: u64 = 1 << 20;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking")]
-mod tests;
+pub(crate) mod tests;
