@@ -14,12 +14,24 @@ const RELOADS: usize = 200;
 const WARM_UP: usize = 40;
 /// Rounds of the reloads after the warm-up, with a look at memory between two.
 const ROUNDS: usize = 4;
+/// Sets of rounds, of which one must show no growth.
+const SETS: usize = 3;
+/// Bytes by which the memory may grow over a set.
+const GROWTH_MAX: i64 = 2 * 1024 * 1024;
 const MODELS: [&str; 4] = ["a", "b", "c", "d"];
 
 fn resident(id: u32) -> i64 {
     let text = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<i64>().unwrap() * 1024
+}
+
+/// The growth of memory from the first half of a set of rounds to the second. `found` has descriptors and threads, and the
+/// resident bytes, after each round.
+fn growth(found: &[((usize, usize), i64)]) -> i64 {
+    let least = |found: &[((usize, usize), i64)]| found.iter().map(|(_, resident)| *resident).min().unwrap();
+    let (first, second) = found.split_at(found.len() / 2);
+    least(second) - least(first)
 }
 
 #[test]
@@ -83,7 +95,16 @@ fn reloads_under_load_fail_no_request_and_leave_nothing_behind() {
                     reload((reloads - WARM_UP) / ROUNDS);
                     settle()
                 };
-                (0..ROUNDS).map(round).collect::<Vec<_>>()
+                let rounds = || (0..ROUNDS).map(round).collect::<Vec<_>>();
+                // The allocator keeps some megabytes more at one time than at another; a leak grows in every set of rounds.
+                let mut found = rounds();
+                for _ in 1..SETS {
+                    if growth(&found) < GROWTH_MAX {
+                        break;
+                    }
+                    found = rounds();
+                }
+                found
             });
             work.join()
         });
@@ -92,9 +113,6 @@ fn reloads_under_load_fail_no_request_and_leave_nothing_behind() {
         println!("{} answers; descriptors, threads and resident bytes: {found:?}", answered.load(Ordering::Relaxed));
         let (before, after) = (found[0].0, found[ROUNDS - 1].0);
         assert!(after.0 <= before.0 && after.1 <= before.1, "{before:?}, then {after:?}");
-        // Memory varies by two megabytes: the allocator's pages, and when they go back.
-        let least = |found: &[((usize, usize), i64)]| found.iter().map(|(_, resident)| *resident).min().unwrap();
-        let (first, last) = (least(&found[..ROUNDS / 2]), least(&found[ROUNDS / 2..]));
-        assert!(last - first < 4 * 1024 * 1024, "{first}, then {last}");
+        assert!(growth(&found) < GROWTH_MAX, "{found:?}");
     });
 }
