@@ -138,7 +138,7 @@ impl WrittenRegions {
 impl WrittenRegion {
     /// The other side has released all slots, so nothing refers to the pages. Those at the front stay: they have the
     /// protocol's bytes, and the next batches use them again. So do all of them while large batches come now and then:
-    /// to take 64 MiB anew costs four times what the copy into them does.
+    /// to take 64 MiB anew costs several times what the copy does.
     fn give_back(&mut self) {
         if self.slot_count > 0 {
             return;

@@ -217,7 +217,7 @@ fn interleave(planes: &[Vec<i64>], frame: &FlacFrame, count: usize, out: &mut Ve
     #[expect(clippy::cast_precision_loss, reason = "libsndfile rounds samples of 32 bits to FP32 too")]
     let mut number = |value: i64| {
         faults |= value.wrapping_add(bound) as u64 >> frame.bits;
-        // What 32 bits cut off is a fault.
+        // Bits beyond 32 are in `faults`.
         value as i32 as f32 * scale
     };
     out.clear();
