@@ -4,6 +4,7 @@
 pub mod allocator;
 pub mod archive;
 mod calls;
+mod child;
 mod context;
 pub mod cores;
 pub mod environment;

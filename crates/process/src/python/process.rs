@@ -10,12 +10,13 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::Child;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::limits::PYTHON_STDERR_KEPT_MAX;
@@ -118,7 +119,6 @@ pub(super) struct ProcessState {
 
 /// The progress of a process's end.
 struct ProcessEnd {
-    child: Child,
     /// Set when it was reaped: no signal may be sent from then on.
     reason: Option<ExitReason>,
     grace: Option<EndOrder>,
@@ -137,16 +137,9 @@ enum EndOrder {
 }
 
 impl ProcessState {
-    pub(super) fn new(
-        name: String,
-        memory: Arc<Gauge>,
-        program: ProcessProgram,
-        pid: Pid,
-        pidfd: OwnedFd,
-        child: Child,
-    ) -> Self {
+    pub(super) fn new(name: String, memory: Arc<Gauge>, program: ProcessProgram, pid: Pid, pidfd: OwnedFd) -> Self {
         let stderr = VecDeque::new();
-        let end = ProcessEnd { child, reason: None, grace: None, stderr, stderr_size: 0, is_drained: false };
+        let end = ProcessEnd { reason: None, grace: None, stderr, stderr_size: 0, is_drained: false };
         Self { name, memory, _program: program, pid, pidfd, end: Mutex::new(end), drained: Condvar::new() }
     }
 
@@ -168,7 +161,7 @@ impl ProcessState {
                 Ok(Some(_)) => {
                     // Before it is reaped: until then no other process can have its id.
                     let _ = kill_process_group(self.pid, Signal::KILL);
-                    end.reason = Some(end.child.wait().map_or(ExitReason::Unknown, ExitReason::from_status));
+                    end.reason = Some(reap(self.pid));
                 }
                 // A library that waits for any child has already reaped it.
                 Err(Errno::CHILD) => end.reason = Some(ExitReason::Unknown),
@@ -193,7 +186,7 @@ impl ProcessState {
         self.signal(Signal::KILL);
         let mut end = self.lock();
         if end.reason.is_none() {
-            end.reason = Some(end.child.wait().map_or(ExitReason::Unknown, ExitReason::from_status));
+            end.reason = Some(reap(self.pid));
         }
     }
 
@@ -247,6 +240,13 @@ pub(super) fn cpu_set(cores: &[usize]) -> Option<CpuSet> {
     let mut set = CpuSet::new();
     cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
     (set.count() > 0).then_some(set)
+}
+
+/// Waits for the end of a process that has ended or was killed.
+fn reap(pid: Pid) -> ExitReason {
+    let status = rustix::io::retry_on_intr(|| waitpid(Some(pid), WaitOptions::empty()));
+    let Ok(Some((_, status))) = status else { return ExitReason::Unknown };
+    ExitReason::from_status(ExitStatus::from_raw(status.as_raw()))
 }
 
 /// The bytes of `Pss` in a `smaps_rollup` of the kernel, which counts in kB.

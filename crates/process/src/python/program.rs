@@ -3,10 +3,9 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::sync::Arc;
 
+use crate::python::child::ChildProgram;
 use crate::python::environment::{Interpreter, child_variables, refuse_spawn, thread_variables};
 use base::error::Error;
 use base::metrics::Gauge;
@@ -55,20 +54,23 @@ pub trait LibraryStart: Send + Sync {
 }
 
 impl ProcessProgram {
-    /// The command that starts it. `variables` are those of the server.
-    pub(super) fn command(&self, variables: &[(OsString, OsString)]) -> Command {
+    /// The file that is run, with its arguments and variables. `variables` are those of the server.
+    pub(super) fn child(&self, variables: &[(OsString, OsString)]) -> ChildProgram {
         match self {
-            Self::Own { command: word, threads } => {
-                let mut command = Command::new("/proc/self/exe");
-                command.arg0("deuteron").arg(word);
-                command.envs(threads.iter().flat_map(|threads| thread_variables(variables, *threads)));
-                command
+            Self::Own { command, threads } => {
+                let threads = threads.iter().flat_map(|threads| thread_variables(variables, *threads));
+                let threads = threads.map(|(name, count)| (name.into(), count.into()));
+                ChildProgram {
+                    path: "/proc/self/exe".into(),
+                    arguments: vec!["deuteron".into(), (*command).into()],
+                    variables: variables.iter().cloned().chain(threads).collect(),
+                }
             }
-            Self::Python { interpreter, boot, threads } => {
-                let mut command = Command::new(&interpreter.path);
-                command.arg("-c").arg(boot).env_clear().envs(child_variables(variables, interpreter, *threads));
-                command
-            }
+            Self::Python { interpreter, boot, threads } => ChildProgram {
+                path: interpreter.path.clone(),
+                arguments: vec![interpreter.path.clone().into(), "-c".into(), (*boot).into()],
+                variables: child_variables(variables, interpreter, *threads),
+            },
         }
     }
 
