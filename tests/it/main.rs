@@ -87,6 +87,7 @@ mod repository;
 mod reshape;
 mod response_cache;
 mod row_costs;
+mod row_shares;
 mod run_limit;
 mod run_memory;
 mod scarcity;

@@ -327,6 +327,46 @@ fn take_part(output: &Tensor, offset: &mut usize, shape: Shape) -> Result<Tensor
     Ok(Tensor { datatype: output.datatype, shape, contents })
 }
 
+/// Cuts the inputs of one request into consecutive shares of `rows` rows each, which share its memory. The first
+/// dimension of each tensor is the batch axis.
+///
+/// # Errors
+/// Internal if a tensor has fewer rows.
+pub fn split_rows(inputs: &[Tensor], rows: &[u32]) -> Result<Vec<Vec<Tensor>>, Error> {
+    let mut offsets = vec![0; inputs.len()];
+    let share = |rows: &u32| {
+        let parts = inputs.iter().zip(&mut offsets).map(|(input, offset)| {
+            if input.is_given() { take_part(input, offset, rows_shape(input, *rows)) } else { Ok(input.clone()) }
+        });
+        parts.collect()
+    };
+    rows.iter().map(share).collect()
+}
+
+/// Joins the outputs of the shares of one request along the batch axis, with one copy; `None` if they do not fit
+/// together: an output that does not have the rows of its share, or that has other dimensions than that of another.
+pub fn join_rows(shares: &[Vec<Tensor>], rows: &[u32]) -> Option<Vec<Tensor>> {
+    let first = shares.first()?;
+    let join = |index: usize, first: &Tensor| {
+        let parts = || shares.iter().map(move |share| share.get(index));
+        let fits = |(part, rows): (Option<&Tensor>, &u32)| {
+            part.is_some_and(|part| {
+                part.datatype == first.datatype
+                    && part.shape.first() == Some(&i64::from(*rows))
+                    && part.shape.get(1..) == first.shape.get(1..)
+            })
+        };
+        if !parts().zip(rows).all(fits) {
+            return None;
+        }
+        let mut buffer = AlignedBuffer::default();
+        parts().flatten().for_each(|part| buffer.extend_from_slice(&part.contents));
+        let shape = rows_shape(first, rows.iter().sum());
+        Some(Tensor { datatype: first.datatype, shape, contents: buffer.freeze() })
+    };
+    first.iter().enumerate().map(|(index, first)| join(index, first)).collect()
+}
+
 /// The bytes of the rows of `shape` that begin at `offset`.
 fn size_of_rows(output: &Tensor, shape: &[i64], offset: usize) -> Option<usize> {
     if let Some(size) = byte_size(output.datatype, shape).ok()? {

@@ -45,7 +45,7 @@ use base::limits::IN_FLIGHT_MAX;
 use base::metrics::{BatchCells, RowCostFigures};
 use base::policy::AdmissionRule;
 use scheduler::sequence::{SequencePolicy, Sequences};
-use scheduler::{Claims, Entry, Policy, QueueBounds, ReleaseReason, Scheduler, TimeoutAction};
+use scheduler::{Claims, Entry, Policy, QueueBounds, ReleaseReason, RowShares, Scheduler, TimeoutAction};
 
 pub use crate::model_queue::counters::batch_sizes;
 pub use crate::model_queue::in_flight::{NextWork, WorkPoll};
@@ -64,6 +64,8 @@ pub struct ModelQueue {
     order: Option<Arc<ResponseOrder>>,
     /// Present if the model serves sequences.
     sequences: Option<SequenceQueue>,
+    /// Present if the rows of one request may run on several instances.
+    row_shares: Option<RowShares>,
     pub(super) parkings: Arc<Parkings>,
     /// Present with a rate limit: registered as long as the queue exists.
     limiter: Option<RateRegistration>,
@@ -129,6 +131,7 @@ impl ModelQueue {
             queue: CachePadded::new(Mutex::new(queue)),
             counters: CachePadded::new(QueueCounters::new(policy.rows_max, instances)),
             order: policy.preserves_order.then(|| Arc::new(ResponseOrder::new(shards))),
+            row_shares: (policy.splits_rows && instances > 1).then(RowShares::new),
             policy,
             admission: CachePadded::new(admission),
             sequences: own,
@@ -216,6 +219,21 @@ impl ModelQueue {
     /// Returns the number of instances that take batches: all but the passive ones.
     pub fn active_instances(&self) -> usize {
         self.parkings().iter().filter(|parking| !parking.is_passive()).count()
+    }
+
+    /// Returns the number of shares in which a request of `rows` rows should be queued: more than one while nothing waits
+    /// and several instances are idle, if that makes it faster.
+    pub fn row_shares(&self, rows: u32) -> u32 {
+        let Some(row_shares) = self.row_shares.as_ref().filter(|row_shares| row_shares.is_long(rows)) else { return 1 };
+        if self.waiting() > 0 {
+            return 1;
+        }
+        row_shares.split(rows, self.parkings().iter().filter(|parking| parking.is_idle()).count())
+    }
+
+    /// The outputs of shares could not be joined: requests stay whole from now on.
+    pub fn forbid_row_shares(&self) {
+        self.row_shares.iter().for_each(RowShares::forbid);
     }
 
     /// A request is about to be queued: takes its share of the bounds.

@@ -75,6 +75,7 @@ fn policy(choices: &mut FuzzChoices<'_>) -> Policy {
         queue_delay_max: if choices.flag() { choices.duration() } else { Duration::ZERO },
         latency_target: choices.flag().then(|| choices.duration()),
         admission: AdmissionRule::None,
+        splits_rows: false,
         preserves_order: false,
         priority_levels,
         priority_default: priority_levels.div_ceil(2),

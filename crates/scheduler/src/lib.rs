@@ -2,7 +2,7 @@
 //! The caller passes in arrivals and the time; an idle instance polls for a batch and learns when
 //! to poll again. It knows no tensors, reads no clock and takes no lock. Bounded by
 //! [`Policy::entries_max`]. The same room admits requests ([`Admission`], [`Forecast`]), and keeps
-//! responses in order ([`Ordering`]).
+//! responses in order ([`Ordering`]); [`RowShares`] splits large requests.
 
 mod admission;
 pub mod ensemble;
@@ -17,6 +17,7 @@ mod queue;
 pub mod rate;
 mod returns;
 mod row_cost;
+mod row_shares;
 mod run_time;
 pub mod sequence;
 mod tuning;
@@ -31,6 +32,7 @@ pub use crate::forecast::Forecast;
 pub use crate::ordering::{Ordering, ResponseTurn};
 pub use crate::policy::{Policy, QueuePolicy, TimeoutAction};
 pub use crate::row_cost::RowCosts;
+pub use crate::row_shares::RowShares;
 pub use crate::run_time::RunTimes;
 
 use crate::queue::{Queue, QueuePlace, Rank};

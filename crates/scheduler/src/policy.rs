@@ -29,6 +29,8 @@ pub struct Policy {
     pub latency_target: Option<Duration>,
     /// The rule by which requests are refused at once (`--admission`).
     pub admission: AdmissionRule,
+    /// True if the rows of one request may run on several instances.
+    pub splits_rows: bool,
     /// True if responses leave in the order in which their requests came (`preserve_ordering`).
     pub preserves_order: bool,
     /// Number of priority levels, 1 being the highest; 0 for a single queue.
@@ -77,6 +79,7 @@ impl Default for Policy {
             queue_delay_max: Duration::ZERO,
             latency_target: None,
             admission: AdmissionRule::None,
+            splits_rows: false,
             preserves_order: false,
             priority_levels: 0,
             priority_default: 0,

@@ -71,6 +71,12 @@ impl RunTimes {
         self.cells.get(size_class(rows)).is_some_and(Option::is_some)
     }
 
+    /// Mean time of the batches of a class of sizes; `None` while none ran.
+    pub fn measured(&self, class: usize) -> Option<Duration> {
+        let cell = self.cells.get(class)?.as_ref()?;
+        Duration::try_from_secs_f64(cell.mean).ok()
+    }
+
     /// A size that never ran is estimated from both sides: it takes no longer than a larger one, and no longer per row
     /// than a smaller one.
     fn estimate(&self, rows: u32, of: impl Fn(&RunTimeCell) -> f64) -> Option<Duration> {

@@ -297,6 +297,15 @@ const CONFIGURATION_FLAGS: &[Flag<Settings>] = &[
         apply: |settings, value| set_one_of(&mut settings.uses_steps, value, &[("on", true), ("off", false)]),
     },
     Flag {
+        names: &["split-rows"],
+        takes: One("on|off"),
+        default: Value("on"),
+        help: "Run the rows of one large request on several instances of its model while these are idle, where that has \
+               been measured to be faster; never for Python models, backends' libraries, sequences and GPUs. A model's \
+               parameter 'split_rows' turns its own off",
+        apply: |settings, value| set_one_of(&mut settings.splits_rows, value, &[("on", true), ("off", false)]),
+    },
+    Flag {
         names: &["model-config-name"],
         takes: One("NAME"),
         default: Text("none"),

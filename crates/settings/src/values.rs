@@ -82,6 +82,8 @@ pub struct Settings {
     pub auto_complete: bool,
     /// True if the `steps.json` of a version is used.
     pub uses_steps: bool,
+    /// True if the rows of a large request run on several idle instances.
+    pub splits_rows: bool,
     /// Warnings about the flags, for the start of the server.
     pub warnings: Vec<String>,
     /// Settings of the backends.
@@ -465,6 +467,7 @@ impl Default for Settings {
             strict_readiness: true,
             auto_complete: true,
             uses_steps: true,
+            splits_rows: true,
             warnings: Vec::new(),
             backend_config: BackendConfig::default(),
             backend_directory: PathBuf::from("/opt/tritonserver/backends"),

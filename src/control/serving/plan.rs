@@ -222,7 +222,9 @@ fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, placements: V
         InstanceSite::Ensemble => (Placement::Ensemble(permits(&loaded.spec)), (0..shards).map(|_| None).collect()),
         InstanceSite::Inline => (Placement::Inline, (0..shards).map(|_| None).collect()),
         InstanceSite::Worker => {
-            let policy = Policy { admission: settings.admission, ..loaded.policy() };
+            // The limiter gives an instance its resources for a batch at a time.
+            let splits_rows = settings.splits_rows && loaded.spec.has_separate_rows() && loaded.registration.is_none();
+            let policy = Policy { admission: settings.admission, splits_rows, ..loaded.policy() };
             #[cfg(feature = "test-hooks")]
             let policy = Policy {
                 hold: scheduler::hold::FirstBatchHold {

@@ -80,10 +80,10 @@ impl Drop for RequestMetrics<'_> {
 }
 
 /// A request with its ticket, before it is queued or run.
-struct Submission {
-    ticket: Ticket,
-    inputs: Vec<Tensor>,
-    rows: u32,
+pub(super) struct Submission {
+    pub(super) ticket: Ticket,
+    pub(super) inputs: Vec<Tensor>,
+    pub(super) rows: u32,
     priority: u64,
     timeout: Duration,
     sequence: Option<SequenceMark>,
@@ -91,9 +91,37 @@ struct Submission {
     sink: Option<Rc<dyn PartSink>>,
     output_needs: OutputNeeds,
     details: Option<Arc<RequestDetails>>,
+    /// Its number among the shares of one request, which must not run together; `None` for a whole request.
+    share: Option<u32>,
+}
+
+/// The queue of a model's instances, as the shard reaches it.
+#[derive(Clone, Copy)]
+pub(super) struct QueueRoute<'a> {
+    pub(super) model: &'a Rc<LocalModel>,
+    pub(super) producer: &'a RefCell<QueueProducer>,
+    pub(super) model_queue: &'a LocalQueue,
 }
 
 impl Submission {
+    /// A share of its rows, with a ticket of its own.
+    pub(super) fn share(&self, index: u32, ticket: Ticket, inputs: Vec<Tensor>, rows: u32) -> Self {
+        debug_assert!(self.sink.is_none() && self.sequence.is_none(), "only requests with one answer are split");
+        Self {
+            ticket,
+            inputs,
+            rows,
+            priority: self.priority,
+            timeout: self.timeout,
+            sequence: None,
+            arrival: self.arrival.clone(),
+            sink: None,
+            output_needs: self.output_needs.clone(),
+            details: self.details.clone(),
+            share: Some(index),
+        }
+    }
+
     /// Its entry in a model queue. A request outside of a sequence gets one of its own if the
     /// model's are iterative.
     fn into_queued(self, spec: &ModelSpec, model_queue: &ModelQueue, completions: Arc<Completions>) -> QueuedRequest {
@@ -217,12 +245,29 @@ impl Shard {
             None => details,
             Some(_) => Some(on_device_too(details, on_device)),
         };
-        let submission =
-            Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink, output_needs, details };
+        let share = None;
+        let submission = Submission {
+            ticket,
+            inputs,
+            rows,
+            priority,
+            timeout,
+            sequence,
+            arrival,
+            sink,
+            output_needs,
+            details,
+            share,
+        };
         let answer = match model.route() {
             InstanceRoute::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
             InstanceRoute::Queue(producer, model_queue) => {
-                self.enqueue(model, producer, model_queue, submission, &plan.id).await
+                let queue = QueueRoute { model, producer, model_queue };
+                match model_queue.row_shares(rows) {
+                    0 | 1 => self.enqueue(queue, submission, &plan.id).await,
+                    // Boxed: few requests are split.
+                    shares => Box::pin(self.enqueue_shares(queue, submission, shares, &plan.id)).await,
+                }
             }
             InstanceRoute::Ensemble(_) | InstanceRoute::Released => {
                 self.requests.slots.release(submission.ticket);
@@ -318,16 +363,16 @@ impl Shard {
         answer
     }
 
-    async fn enqueue(
+    pub(super) async fn enqueue(
         self: &Rc<Self>,
-        model: &Rc<LocalModel>,
-        producer: &RefCell<QueueProducer>,
-        model_queue: &LocalQueue,
+        queue: QueueRoute<'_>,
         mut submission: Submission,
         id: &str,
     ) -> Result<Answer, Error> {
+        let QueueRoute { model, producer, model_queue } = queue;
         let spec = &model.served().spec;
-        let shape_key = shape_key(spec, &submission.inputs);
+        let mut shape_key = shape_key(spec, &submission.inputs);
+        shape_key.extend(submission.share.map(i64::from));
         let Submission { ticket, rows, priority, timeout, .. } = submission;
         let (received, deadline, sink) =
             (submission.arrival.received, submission.arrival.deadline, submission.sink.take());

@@ -18,6 +18,7 @@ pub mod reply_stream;
 mod request_details;
 pub mod response_counter;
 pub mod rest;
+mod row_shares;
 pub mod shard_requests;
 pub mod stream;
 pub mod tracing;

@@ -112,6 +112,7 @@ fn policy(random: &mut Random, bounds: QueueBounds) -> Policy {
         queue_delay_max: micros(random.one_of(&[0, 30, 150])),
         latency_target: None,
         admission: AdmissionRule::None,
+        splits_rows: false,
         preserves_order,
         priority_levels,
         priority_default: if priority_levels > 0 { 1 + random.below(priority_levels.min(3)) } else { 0 },

@@ -17,6 +17,7 @@ use crate::platform::{
     BUILT_IN_BACKENDS, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM, OPENVINO_BACKEND, PYTHON_BACKEND,
     PYTORCH_BACKEND, TENSORFLOW_BACKEND,
 };
+use crate::spec::rows::SPLIT_ROWS;
 use base::error::Error;
 use base::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, PRIORITY_LEVELS_MAX};
 use wire::proto::inference::model_config::SchedulingChoice;
@@ -102,6 +103,7 @@ pub fn config(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error> {
         sequence_batching::check(config, batching)?;
     }
     latency_target(config)?;
+    split_rows(config)?;
     ensemble::check(config)?;
     if config.platform != ENSEMBLE_PLATFORM {
         instance_groups(config, gpus)?;
@@ -190,6 +192,22 @@ pub fn latency_target(config: &ModelConfig) -> Result<Option<Duration>, Error> {
         )));
     }
     Ok(Some(Duration::from_micros(micros)))
+}
+
+/// Checks the parameter `split_rows`.
+///
+/// # Errors
+/// `InvalidArgument` if it is neither `on` nor `off`.
+fn split_rows(config: &ModelConfig) -> Result<(), Error> {
+    match config.parameters.get(SPLIT_ROWS).map(|parameter| parameter.string_value.as_str()) {
+        None | Some("on" | "off") => Ok(()),
+        Some(other) => {
+            let name = &config.name;
+            Err(Error::invalid(format!(
+                "parameter '{SPLIT_ROWS}' of model '{name}' is '{other}', expected 'on' or 'off'"
+            )))
+        }
+    }
 }
 
 fn preserve_ordering(name: &str, batching: &ModelDynamicBatching) -> Result<(), Error> {

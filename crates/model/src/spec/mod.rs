@@ -5,6 +5,7 @@ pub mod ensemble;
 pub mod hosted;
 pub mod python;
 pub mod refused;
+pub mod rows;
 pub mod sequence;
 pub mod steps;
 

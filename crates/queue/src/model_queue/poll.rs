@@ -128,6 +128,7 @@ impl ModelQueue {
                 self.counters.handle_row_costs(scheduler.row_costs());
             }
             self.admission.handle_times(scheduler);
+            self.row_shares.iter().for_each(|row_shares| row_shares.handle_times(scheduler.times()));
         }
     }
 }

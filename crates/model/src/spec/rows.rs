@@ -1,0 +1,33 @@
+//! The rows of a model's requests: whether each is a computation of its own.
+
+use crate::spec::{Batching, ModelSpec};
+
+/// The parameter of a configuration that keeps the rows of each request together (`off`).
+pub const SPLIT_ROWS: &str = "split_rows";
+
+impl ModelSpec {
+    /// Returns true if the rows of one request may run apart and their outputs be joined: engines whose models batch along
+    /// the first axis of each tensor. Code of the user (Python, libraries of backends) may look at a request as a whole,
+    /// and so does a sequence; a configuration that sets sizes or the order of batches means them. Tritonserver never
+    /// splits.
+    pub fn has_separate_rows(&self) -> bool {
+        let is_users_code = self.python.is_some() || self.library.is_some() || self.ensemble.is_some();
+        let is_whole = self.sequence.is_some() || self.is_decoupled || self.follows_triton || self.is_on_gpu();
+        self.rows_max > 1
+            && !is_users_code
+            && !is_whole
+            && self.batch_inputs.is_empty()
+            && !self.inputs.iter().any(|input| input.is_ragged || input.is_shape_tensor)
+            && !self.outputs.iter().any(|output| output.scatter_source.is_some() || output.is_shape_tensor)
+            && self.batching.as_ref().is_none_or(|batching| !batching.is_shaped())
+            && self.parameters.get(SPLIT_ROWS).is_none_or(|value| value != "off")
+    }
+}
+
+impl Batching {
+    /// Returns true if it says more of batches than that there are some.
+    fn is_shaped(&self) -> bool {
+        let has_sizes = !self.rows_preferred.is_empty() || self.latency_target.is_some();
+        has_sizes || !self.queue_delay_max.is_zero() || self.preserves_order
+    }
+}
