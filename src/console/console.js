@@ -6,7 +6,7 @@ import { ensembleDiagram } from './ensemble.js';
 import { bodyOf, inputForm } from './input.js';
 import * as metrics from './metrics.js';
 import { bytes, byId, element, figures, micros, number, percent, table } from './page.js';
-import { access, askJson, askReady, askText, modelPath, parseJson, refused, tell } from './server.js';
+import { access, ask, askJson, askReady, askText, modelPath, parseJson, refused, tell } from './server.js';
 
 const PERIOD = 1000;
 const PERIOD_MAX = 15 * 1000;
@@ -15,7 +15,7 @@ const PACES = { metrics: 24 * 1024, statistics: 8 * 1024, server: 8 * 1024 };
 const ARGUMENT_MAX = 100 * 1024; // bytes of a body in the line of curl: Linux takes 128 KiB in an argument
 const SHELL_MAX = 2000; // characters of the line of curl that are shown
 
-let server = { http_port: 8000, http_tls: false, asks_models: true };
+let server = { http_port: 8000, http_tls: false, asks_models: true, changes_models: false };
 let index = []; // the models in natural order: {name, version, state, reason, key, label}
 let chosen = null; // the model of the address: {key, name, version, state}; with metadata and config once these are known
 let stepStatistics = new Map(); // of the chosen ensemble: {success} by model
@@ -384,6 +384,26 @@ function showShell() {
   byId('curl').textContent = line.length > SHELL_MAX ? `${line.slice(0, SHELL_MAX)} … (${number(line.length)} characters; Copy has all)` : line;
   const change = (what) => curl(`/v2/repository/models/${encodeURIComponent(chosen.name)}/${what}`, '-X POST ');
   byId('change').textContent = `${change('load')}\n${change('unload')}`;
+  byId('changes').hidden = !server.changes_models || !access.key;
+}
+
+// Loads or unloads the chosen model. A load may take minutes.
+async function changeModel(what) {
+  const { name } = chosen;
+  const tellChange = (text, kind) => {
+    byId('changed').textContent = text;
+    byId('changed').className = kind;
+  };
+  for (const button of ['load', 'unload']) byId(button).disabled = true;
+  tellChange(`${what} …`, '');
+  try {
+    await ask(`/v2/repository/models/${encodeURIComponent(name)}/${what}`, { method: 'POST', isPatient: true });
+    tellChange(`${name} is ${what}ed`, '');
+  } catch (error) {
+    tellChange(`${name}: ${error.message}`, 'bad');
+  }
+  for (const button of ['load', 'unload']) byId(button).disabled = false;
+  due.server = 0;
 }
 
 async function copy() {
@@ -512,6 +532,7 @@ byId('try').onsubmit = send;
 byId('classes').oninput = showShell;
 byId('target').oninput = showShell;
 byId('copy').onclick = copy;
+for (const what of ['load', 'unload']) byId(what).onclick = () => changeModel(what);
 byId('filter').oninput = showModels;
 byId('pause').onclick = () => {
   isPaused = !isPaused;

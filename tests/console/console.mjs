@@ -327,6 +327,15 @@ const keyed = await strangers.textContent('#curl');
 check(keyed.includes(' -H "Authorization: Bearer $DEUTERON_KEY" ') && !keyed.includes(key), 'the line of curl names the key');
 const reply = execFileSync('bash', ['-c', keyed], { env: { ...process.env, DEUTERON_KEY: key } });
 check(reply.includes('"probabilities"'), 'a shell with the key has an answer');
+const change = async (what, want) => {
+  await strangers.click(`#${what}`);
+  await strangers.waitForFunction((text) => document.getElementById('changed').textContent === text, want);
+};
+await change('unload', 'digits is unloaded');
+await strangers.waitForFunction(() => document.getElementById('why').textContent === 'The model is not loaded.');
+await change('load', 'digits is loaded');
+await strangers.waitForSelector('#serving:not([hidden])');
+check(true, 'a key of an administrator unloads and loads a model');
 await strangers.close();
 
 // The browser itself notes the refused request and the server that was not ready.

@@ -54,7 +54,8 @@ fn a_browser_shows_the_server_and_asks_a_model_without_a_mouse() {
     let keys = folder.path().join("keys.toml");
     fs::write(&keys, KEYS).unwrap();
     let keys = format!("--api-keys-file={}", keys.display());
-    let with_keys = Server::deuteron(&root.join("examples/models"), &["--shards=1", &keys]);
+    let explicit = ["--model-control-mode=explicit", "--load-model=*"];
+    let with_keys = Server::deuteron(&root.join("examples/models"), &["--shards=1", &keys, explicit[0], explicit[1]]);
     let output = Command::new(driver.join("node"))
         .arg(root.join("tests/console/console.mjs"))
         .arg(format!("http://{}", server.metrics()))

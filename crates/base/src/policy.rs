@@ -50,6 +50,9 @@ pub struct ConsoleRules {
     /// True if models can be asked: false if HTTP is off, or asks for certificates that the metrics
     /// port does not ask for.
     pub asks_models: bool,
+    /// True if it loads and unloads models for clients with a key that allows it: false without keys, since any page that
+    /// reaches the port could do so then, and where changes come by a socket of their own alone.
+    pub changes_models: bool,
 }
 
 /// The audience of the console on the metrics port (`--console`).

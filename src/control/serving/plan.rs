@@ -416,13 +416,15 @@ fn service(settings: &Settings) -> ServiceOptions {
 /// Returns the rules of the console: its contents, and its users.
 fn console_rules(settings: &Settings) -> ConsoleRules {
     let tls = &settings.tls;
+    let asks_models = settings.http.is_some() && (!tls.http.is_mutual || tls.metrics.is_mutual);
     ConsoleRules {
         audience: settings.console,
         port: settings.metrics.map(|(_, port)| port).filter(|port| *port != 0),
         has_tls: tls.metrics.has_tls(),
         http_port: settings.http.map(|(_, port)| port).filter(|port| *port != 0),
         has_http_tls: tls.http.has_tls(),
-        asks_models: settings.http.is_some() && (!tls.http.is_mutual || tls.metrics.is_mutual),
+        asks_models,
+        changes_models: asks_models && settings.api_keys_file.is_some() && settings.admin_socket.is_none(),
     }
 }
 

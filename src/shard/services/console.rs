@@ -1,6 +1,7 @@
 //! The console: a page at `/` of the metrics port that shows the server while it runs. The page
 //! itself is a few files; it reads `/metrics`, the log's last lines, and the endpoints of REST that
-//! describe the server or run a model. It cannot reach endpoints that change the server.
+//! describe the server or run a model. Of what changes the server it reaches the load and unload of a model, with an API
+//! key.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -61,10 +62,12 @@ pub enum ConsoleRequest {
     File(&'static str, &'static [u8]),
     /// The log's lines from this number on.
     Log(u64),
-    /// The port of HTTP, and the flag that models may be run.
+    /// The port of HTTP, and the flags that models may be run, loaded and unloaded.
     Server,
     /// A path of REST that changes nothing.
     Rest,
+    /// The load or unload of a model.
+    Change,
 }
 
 /// Returns true if a connection is shown the console.
@@ -81,7 +84,7 @@ pub fn is_shown(audience: ConsoleAudience, peer: impl FnOnce() -> Option<SocketA
 /// # Errors
 /// `Forbidden` if it is for this machine alone and a proxy passes it on, or it does not name this
 /// machine; if another site's page sends it, by a name that leads here or across sites; and if it
-/// runs a model that must not be run.
+/// runs, loads or unloads a model and must not.
 pub fn read(rules: ConsoleRules, message: &Message) -> Result<Option<ConsoleRequest>, Error> {
     let Some(request) = find(message) else { return Ok(None) };
     let audience = rules.audience;
@@ -106,6 +109,11 @@ pub fn read(rules: ConsoleRules, message: &Message) -> Result<Option<ConsoleRequ
         let text = "the console asks no model of a server whose HTTP port is off or asks for certificates";
         return Err(Error::new(Code::Forbidden, text));
     }
+    if request == ConsoleRequest::Change && !rules.changes_models {
+        let text = "the console loads and unloads models only for clients with an API key (--api-keys-file), and not where \
+                    --admin-socket is given";
+        return Err(Error::new(Code::Forbidden, text));
+    }
     Ok(Some(request))
 }
 
@@ -125,9 +133,15 @@ fn find(message: &Message) -> Option<ConsoleRequest> {
             Some(ConsoleRequest::Log(number.ok()?))
         }
         _ if path.starts_with(b"/v2/models/") && path.ends_with(b"/infer") => Some(ConsoleRequest::Rest),
+        _ if message.method == Method::Post && is_change(path) => Some(ConsoleRequest::Change),
         _ if is_read && (path == b"/v2" || path.starts_with(b"/v2/")) => Some(ConsoleRequest::Rest),
         _ => None,
     }
+}
+
+/// Returns true for the paths that load or unload a model.
+fn is_change(path: &[u8]) -> bool {
+    path.starts_with(b"/v2/repository/models/") && (path.ends_with(b"/load") || path.ends_with(b"/unload"))
 }
 
 /// Returns true if the request comes from a page of another address than its own. Browsers send
@@ -186,12 +200,15 @@ pub fn file_reply(content_type: &'static str, bytes: &'static [u8]) -> Reply {
     reply
 }
 
-/// The port of HTTP, and the flag that models may be run:
-/// `{"http_port":8000,"http_tls":false,"asks_models":true}`.
+/// The port of HTTP, and the flags that models may be run, loaded and unloaded:
+/// `{"http_port":8000,"http_tls":false,"asks_models":true,"changes_models":false}`.
 pub fn server_reply(rules: ConsoleRules) -> Reply {
+    let ConsoleRules { has_http_tls, asks_models, changes_models, .. } = rules;
     let port = rules.http_port.map_or("null".to_owned(), |port| port.to_string());
-    let text =
-        format!("{{\"http_port\":{port},\"http_tls\":{},\"asks_models\":{}}}", rules.has_http_tls, rules.asks_models);
+    let text = format!(
+        "{{\"http_port\":{port},\"http_tls\":{has_http_tls},\"asks_models\":{asks_models},\
+         \"changes_models\":{changes_models}}}"
+    );
     Reply::new(200, "application/json", Bytes::from(text))
 }
 
@@ -231,6 +248,7 @@ mod tests {
         http_port: Some(8000),
         has_http_tls: false,
         asks_models: true,
+        changes_models: false,
     };
     const ALL: ConsoleRules = ConsoleRules { audience: ConsoleAudience::All, ..HERE };
 
@@ -252,8 +270,7 @@ mod tests {
             assert_eq!(find(Method::Post, path), Some(ConsoleRequest::Rest), "{path}");
         }
         for path in [
-            "/v2/repository/models/m/load",
-            "/v2/repository/models/m/unload",
+            "/v2/repository/models/m",
             "/v2/logging",
             "/v2/trace/setting",
             "/v2/models/m/trace/setting",
@@ -312,7 +329,22 @@ mod tests {
         assert!(read(rules, &request(Method::Post, "/v2/models/m/infer", &host)).is_err());
         assert!(read(rules, &request(Method::Get, "/v2/models/m", &host)).is_ok());
         let told = server_reply(ConsoleRules { http_port: None, ..rules }).body.concat();
-        assert_eq!(told, b"{\"http_port\":null,\"http_tls\":false,\"asks_models\":false}");
+        let want = br#"{"http_port":null,"http_tls":false,"asks_models":false,"changes_models":false}"#;
+        assert_eq!(told, want);
+    }
+
+    #[test]
+    fn models_are_loaded_and_unloaded_where_keys_say_for_whom() {
+        let host = [("Host", "127.0.0.1:8002")];
+        let with_keys = ConsoleRules { changes_models: true, ..HERE };
+        for path in ["/v2/repository/models/m/load", "/v2/repository/models/m/unload"] {
+            assert!(read(HERE, &request(Method::Post, path, &host)).is_err(), "{path}");
+            assert_eq!(read(with_keys, &request(Method::Get, path, &host)).unwrap(), Some(ConsoleRequest::Rest));
+            let change = read(with_keys, &request(Method::Post, path, &host)).unwrap();
+            assert_eq!(change, Some(ConsoleRequest::Change), "{path}");
+            let elsewhere = [host[0], ("Origin", "http://evil.example")];
+            assert!(read(with_keys, &request(Method::Post, path, &elsewhere)).is_err(), "{path}");
+        }
     }
 
     #[test]

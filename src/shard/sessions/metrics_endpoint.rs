@@ -32,7 +32,7 @@ pub async fn run(shard: &Rc<Shard>, socket: impl ByteStream, connection_guard: &
         async move {
             let asked = if is_console_shown { console::read(rules, &message) } else { Ok(None) };
             match asked {
-                Ok(Some(ConsoleRequest::Rest)) => Box::pin(rest.run(message, memory)).await,
+                Ok(Some(ConsoleRequest::Rest | ConsoleRequest::Change)) => Box::pin(rest.run(message, memory)).await,
                 Ok(asked) => Some(reply(&shard, &message, asked).await),
                 Err(error) => Some(rest::error_reply(&error)),
             }
