@@ -23,6 +23,7 @@ mod limits;
 pub mod list;
 pub mod log_mel;
 mod mel;
+mod original_size;
 pub mod parse;
 pub mod pool;
 mod python_json;
@@ -36,6 +37,7 @@ mod spectrum;
 pub mod stack;
 pub mod template;
 pub mod tensors;
+pub mod text_boxes;
 mod texts;
 pub mod tokenize;
 #[cfg(test)]
@@ -67,5 +69,6 @@ pub const KINDS: &[&StepKind] = &[
     &spans::KIND,
     &stack::KIND,
     &template::KIND,
+    &text_boxes::KIND,
     &tokenize::KIND,
 ];

@@ -30,6 +30,16 @@ pub const CLASSES_MAX: usize = 16_384;
 /// Boxes of one image that a suppression looks at: Ultralytics' own bound. Each is compared with those that are kept.
 pub const DETECT_CANDIDATES_MAX: usize = 30_000;
 
+/// Boxes of text in one image: PaddleOCR looks at 1,000 contours. Each has its score computed, and is sorted among the others.
+pub const TEXT_BOXES_MAX: usize = 10_000;
+
+/// Pixels of the map of a text detector: PaddleOCR's own bound of an image is 4,000 × 4,000.
+pub const TEXT_MAP_PIXELS_MAX: usize = 1 << 24;
+
+/// Pixels that the scores of the boxes in one map look at. Boxes in boxes count each: those of a page have together a few
+/// times its pixels, nested ones as many as there are boxes.
+pub const TEXT_SCORED_PIXELS_MAX: usize = 1 << 30;
+
 /// JSON texts that one request has parsed: each becomes a row of a tensor.
 pub const PARSED_TEXTS_MAX: usize = 65_536;
 

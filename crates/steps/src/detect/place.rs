@@ -3,7 +3,8 @@
 use base::error::Error;
 use base::tensor::Tensor;
 
-use crate::tensors::{floats, integers, trailing};
+use crate::original_size::original_sizes;
+use crate::tensors::floats;
 
 /// The numbers of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,14 +140,14 @@ impl Placing {
     /// # Errors
     /// If a tensor has another count of rows, or a size or ratio is not above 0: the text names the port.
     pub fn placements(&self, images: &Images<'_>, rows: usize) -> Result<Vec<BoxPlacement>, Error> {
-        let sizes = images.size.map(|tensor| sizes_of(tensor, rows)).transpose()?;
+        let sizes = images.size.map(|tensor| original_sizes(tensor, rows)).transpose()?;
         let given = match (images.ratio, images.pad) {
             (Some(ratio), Some(pad)) => Some((pairs("ratio", ratio, rows, true)?, pairs("pad", pad, rows, false)?)),
             _ => None,
         };
         let mut placements = vec![self.unchanged(); rows];
         for (row, placement) in placements.iter_mut().enumerate() {
-            let size = sizes.as_ref().and_then(|sizes| sizes.get(row)).copied();
+            let size = sizes.as_ref().and_then(|sizes| sizes.get(row)).map(|size| size.map(|side| side as f64));
             let given = given
                 .as_ref()
                 .and_then(|(ratios, pads)| Some(GivenBorder { ratio: *ratios.get(row)?, pad: *pads.get(row)? }));
@@ -225,21 +226,6 @@ impl BoxPlacement {
     }
 }
 
-/// Height and width of each image.
-#[expect(clippy::cast_precision_loss, reason = "sizes of images are small")]
-fn sizes_of(tensor: &Tensor, rows: usize) -> Result<Vec<[f64; 2]>, Error> {
-    let port = "original_size";
-    let (have, [numbers]) = trailing::<1>(port, "[2]", tensor)?;
-    let sizes = integers(port, tensor)?;
-    if (have, numbers) != (rows, 2) {
-        return Err(wrong_rows(port, rows, "2", tensor));
-    }
-    if let Some(size) = sizes.iter().find(|size| !(1..=SIDE_MAX).contains(*size)) {
-        return Err(Error::invalid(format!("'{port}' must have sizes from 1 to {SIDE_MAX}, but one is {size}")));
-    }
-    Ok(sizes.as_chunks::<2>().0.iter().map(|size| size.map(|side| side as f64)).collect())
-}
-
 /// Two numbers for each image, x and y; or one for both if `is_one_enough`.
 fn pairs(port: &str, tensor: &Tensor, rows: usize, is_one_enough: bool) -> Result<Vec<[f32; 2]>, Error> {
     let values = floats(port, tensor)?;
@@ -262,6 +248,3 @@ fn wrong_rows(port: &str, rows: usize, numbers: &str, tensor: &Tensor) -> Error 
         "'{port}' must have {numbers} numbers for each of {rows} images, but its shape is {shape:?}"
     ))
 }
-
-/// The largest side of an image: FP32 holds it exactly.
-const SIDE_MAX: i64 = 1 << 24;

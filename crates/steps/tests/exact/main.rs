@@ -17,6 +17,7 @@ mod image_files;
 mod image_pipeline;
 mod image_resize;
 mod numbers;
+mod ocr;
 mod text;
 mod text_files;
 mod texts;

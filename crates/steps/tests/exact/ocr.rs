@@ -1,0 +1,18 @@
+//! Text in pictures, against the Python code that PaddleOCR and rapidocr share, on OpenCV, pyclipper and shapely.
+
+use crate::cases::compare_in;
+use crate::is_whole;
+
+#[test]
+fn boxes_of_text_are_paddleocrs() {
+    compare("text_boxes.py");
+}
+
+/// The whole form has rapidocr, to which the script holds its own code.
+fn compare(script: &str) {
+    if is_whole() {
+        compare_in("steps-rapidocr", "requirements-rapidocr.txt", script);
+    } else {
+        compare_in("steps-ocr", "requirements-ocr.txt", script);
+    }
+}
