@@ -2,9 +2,10 @@
 
 use base::error::Error;
 
+use crate::boxes::BoxFormat;
 use crate::detect::KIND;
 use crate::detect::decode::{BoxLayout, Detection, Filter, ScoreForm};
-use crate::detect::place::{Border, BoxFormat, BoxMapping, Placing, Rounding};
+use crate::detect::place::{Border, BoxMapping, Placing, Rounding};
 use crate::detect::suppress::{Overlap, Scope, Suppression};
 use crate::fields::StepFields;
 use crate::labels;

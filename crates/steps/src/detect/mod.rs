@@ -10,6 +10,7 @@ mod tests;
 use base::error::Error;
 use base::tensor::{Datatype, Shape, Tensor};
 
+use crate::boxes::BoxFormat;
 use crate::fields::{Field, FieldDefault, FieldKind};
 use crate::kind::{Step, StepKind, StepPort};
 use crate::labels;
@@ -19,7 +20,7 @@ use crate::texts::TextWriter;
 
 use self::config::{Detect, MapAt};
 use self::decode::{BoxLayout, Detection, rows_of_boxes, rows_of_classes};
-use self::place::{BoxFormat, BoxPlacement, Images};
+use self::place::{BoxPlacement, Images};
 
 /// The kind.
 pub const KIND: StepKind = StepKind {
