@@ -11,7 +11,7 @@ use half::f16;
 
 use crate::fields::StepFields;
 use crate::image::geometry::{ImagePlan, Size};
-use crate::image::normal::{PixelLayout, Singles, ValueTable};
+use crate::image::normal::{Normal, PixelLayout, Singles, ValueTable};
 use crate::image::pixels::{CHANNELS, Pixels};
 use crate::image::settings::{FIELDS, INPUTS, ImageSettings, OUTPUTS};
 use crate::kind::{Step, StepKind};
@@ -29,7 +29,7 @@ pub mod opencv;
 pub mod pillow;
 pub mod pixels;
 pub mod preset;
-mod settings;
+pub(crate) mod settings;
 pub(crate) mod vector;
 
 /// The kind.
@@ -55,10 +55,21 @@ struct Image {
 }
 
 /// The numbers of the values of pixels, in the datatype of the output.
-enum PixelNumbers {
+pub(crate) enum PixelNumbers {
     Bytes(Box<ValueTable<u8>>),
     Halves(Box<ValueTable<f16>>),
     Singles(Box<Singles>),
+}
+
+impl PixelNumbers {
+    /// The numbers in a datatype; the values themselves without an arithmetic.
+    pub fn new(datatype: Datatype, normal: Option<&Normal>) -> Self {
+        match (datatype, normal) {
+            (Datatype::Fp16, Some(normal)) => Self::Halves(Box::new(normal.halves())),
+            (_, Some(normal)) => Self::Singles(Box::new(normal.singles())),
+            (_, None) => Self::Bytes(Box::new(normal::identity())),
+        }
+    }
 }
 
 /// The encoding of the strings.
@@ -71,9 +82,43 @@ pub(crate) enum FileEncoding {
 }
 
 /// One row of the input.
-enum Source<'a> {
+pub(crate) enum Source<'a> {
     File(Cow<'a, [u8]>),
     Pixels(Size, &'a [u8]),
+}
+
+/// The reading of a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SourceReading {
+    pub encoding: FileEncoding,
+    /// Turns files upright by their EXIF orientation.
+    pub is_upright: bool,
+    /// Decoded pixels have blue first.
+    pub is_reversed: bool,
+}
+
+impl SourceReading {
+    /// The rows of the input.
+    pub fn sources<'a>(&self, input: &'a Tensor) -> Result<Vec<Source<'a>>, Error> {
+        sources(input, self.encoding)
+    }
+
+    /// The pixels of a row, red first.
+    pub fn pixels(&self, source: &Source<'_>) -> Result<Pixels, Error> {
+        Ok(match source {
+            Source::File(file) => {
+                let file::DecodedImage { pixels, orientation } = file::decode(file)?;
+                if self.is_upright { jpeg::oriented(pixels, orientation) } else { pixels }
+            }
+            Source::Pixels(Size { width, height }, bytes) => {
+                let mut bytes = bytes.to_vec();
+                if self.is_reversed {
+                    bytes.as_chunks_mut::<CHANNELS>().0.iter_mut().for_each(|pixel| pixel.reverse());
+                }
+                Pixels { width: *width, height: *height, bytes }
+            }
+        })
+    }
 }
 
 /// One row on its way to the output.
@@ -94,11 +139,7 @@ struct ImageRows<T> {
 impl Image {
     fn new(fields: &StepFields<'_>) -> Result<Self, Error> {
         let settings = ImageSettings::read(fields)?;
-        let numbers = match (settings.datatype, &settings.normal) {
-            (Datatype::Fp16, Some(normal)) => PixelNumbers::Halves(Box::new(normal.halves())),
-            (_, Some(normal)) => PixelNumbers::Singles(Box::new(normal.singles())),
-            (_, None) => PixelNumbers::Bytes(Box::new(normal::identity())),
-        };
+        let numbers = PixelNumbers::new(settings.datatype, settings.normal.as_ref());
         let mut wanted = [false; OUTPUTS.len()];
         for (index, wanted) in wanted.iter_mut().enumerate() {
             *wanted = fields.is_wanted(index);
@@ -163,13 +204,7 @@ impl Image {
 
     /// Decodes a row and brings it to its size.
     fn row(&self, source: &Source<'_>) -> Result<ImageRow, Error> {
-        let pixels = match source {
-            Source::File(file) => {
-                let file::DecodedImage { pixels, orientation } = file::decode(file)?;
-                if self.settings.is_upright { jpeg::oriented(pixels, orientation) } else { pixels }
-            }
-            Source::Pixels(size, bytes) => self.settings.pixels(*size, bytes),
-        };
+        let pixels = self.settings.reading.pixels(source)?;
         let original = Size { width: pixels.width, height: pixels.height };
         let geometry = &self.settings.geometry;
         let plan = geometry.plan(original)?;
@@ -180,7 +215,7 @@ impl Image {
 impl Step for Image {
     fn run(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
         let Some(Some(input)) = inputs.first() else { return Ok(vec![None]) };
-        let sources = sources(input, self.settings.encoding)?;
+        let sources = self.settings.reading.sources(input)?;
         let (pixels, places) = self.rows(&sources)?;
         let rows = places.len();
         let [_, has_size, has_ratio, has_pad] = self.wanted;

@@ -7,9 +7,11 @@
 
 pub mod audio;
 mod axes;
+mod boxes;
 pub mod cast;
 mod clean_up;
 pub mod concat;
+pub mod crop;
 pub mod ctc;
 pub mod detect;
 pub mod detokenize;
@@ -53,6 +55,7 @@ pub const KINDS: &[&StepKind] = &[
     &audio::KIND,
     &cast::KIND,
     &concat::KIND,
+    &crop::KIND,
     &ctc::KIND,
     &detect::KIND,
     &detokenize::KIND,

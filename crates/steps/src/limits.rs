@@ -40,6 +40,13 @@ pub const TEXT_MAP_PIXELS_MAX: usize = 1 << 24;
 /// times its pixels, nested ones as many as there are boxes.
 pub const TEXT_SCORED_PIXELS_MAX: usize = 1 << 30;
 
+/// Boxes that one request has cut out of images: those of ten pages of text.
+pub const CROPS_MAX: usize = 10_000;
+
+/// Pixels of all parts that one request has cut out of images, before they are resized. Boxes in boxes count each: those of a page
+/// have together fewer than the page.
+pub const CROP_PIXELS_MAX: usize = 1 << 27;
+
 /// JSON texts that one request has parsed: each becomes a row of a tensor.
 pub const PARSED_TEXTS_MAX: usize = 65_536;
 

@@ -4,13 +4,13 @@ use base::error::Error;
 use base::tensor::Datatype;
 
 use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
-use crate::image::FileEncoding;
 use crate::image::geometry::{Crop, Geometry, Letterbox, Resize, ResizeFilter, Size};
 use crate::image::normal::{Normal, PixelArithmetic, PixelLayout};
 use crate::image::opencv::OpencvFilter;
 use crate::image::pillow::PillowFilter;
-use crate::image::pixels::{CHANNELS, Pixels};
+use crate::image::pixels::CHANNELS;
 use crate::image::preset::{self, Preset};
+use crate::image::{FileEncoding, SourceReading};
 use crate::kind::StepPort;
 use crate::limits::IMAGE_SIDE_MAX;
 
@@ -50,28 +50,75 @@ pub const OUTPUTS: &[StepPort] = &[
 const SIDE: i64 = IMAGE_SIDE_MAX as i64;
 const SIZE: FieldKind = FieldKind::Integers { count: 2, least: 1, most: SIDE };
 
-/// The parameters.
-pub const FIELDS: &[Field] = &[
-    field(
-        "encoding",
-        FieldKind::Choice(&["auto", "raw", "base64"]),
-        "\"auto\"",
-        "The strings of BYTES. `auto` takes a file as it is if it begins as JPEG, PNG or WebP does, and anything \
+// Parameters that `crop` shares.
+/// `encoding`.
+pub const ENCODING: Field = field(
+    "encoding",
+    FieldKind::Choice(&["auto", "raw", "base64"]),
+    "\"auto\"",
+    "The strings of BYTES. `auto` takes a file as it is if it begins as JPEG, PNG or WebP does, and anything \
         else as base64.",
-    ),
-    field(
-        "library",
-        FieldKind::Choice(&["pillow", "opencv"]),
-        "\"pillow\"",
-        "The library whose results the step gives.",
-    ),
-    unset(
-        "exif",
-        FieldKind::Bool,
-        "Turns the image upright by its EXIF orientation: `ImageOps.exif_transpose` in Pillow, where it is off by \
+);
+/// `library`.
+pub const LIBRARY: Field = field(
+    "library",
+    FieldKind::Choice(&["pillow", "opencv"]),
+    "\"pillow\"",
+    "The library whose results the step gives.",
+);
+/// `exif`.
+pub const EXIF: Field = unset(
+    "exif",
+    FieldKind::Bool,
+    "Turns the image upright by its EXIF orientation: `ImageOps.exif_transpose` in Pillow, where it is off by \
          default; part of `imdecode` in OpenCV, where it is on. An orientation that only an XMP block states, \
          which Pillow would take, is ignored.",
-    ),
+);
+/// `filter`.
+pub const FILTER: Field = unset(
+    "filter",
+    FieldKind::Choice(&["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming", "linear", "area"]),
+    "Pillow: `nearest`, `bilinear` (the default), `bicubic`, `lanczos`, `box`, `hamming`. OpenCV: `nearest`, \
+        `linear` (the default), `area`.",
+);
+/// `order`.
+pub const ORDER: Field =
+    field("order", FieldKind::Choice(&["RGB", "BGR"]), "\"RGB\"", "Channels of the output, and of `mean` and `std`.");
+/// `input_order`.
+pub const INPUT_ORDER: Field =
+    field("input_order", FieldKind::Choice(&["RGB", "BGR"]), "\"RGB\"", "Channels of decoded pixels in the input.");
+/// `arithmetic`.
+pub const ARITHMETIC: Field = field(
+    "arithmetic",
+    FieldKind::Choice(&["divide", "multiply", "albumentations", "float64", "transformers"]),
+    "\"divide\"",
+    "The spelling, to the last bit. `divide`: `(x / scale - mean) / std` in FP32. `multiply`: `(x * (1 / \
+        scale) - mean) / std` in FP32. `albumentations`: `(x - mean * scale) * (1 / (std * scale))` in FP32. \
+        `float64`: as `divide` in FP64, then rounded. `transformers`: `x * (1 / scale)` in FP64, rounded to \
+        FP32, then `(x - mean) / std`.",
+);
+/// `scale`.
+pub const SCALE: Field =
+    field("scale", FieldKind::Number(1e-6, 1e6), "255", "The divisor of values; 1 leaves them as they are.");
+/// `mean`.
+pub const MEAN: Field = field("mean", FieldKind::Numbers(CHANNELS), "[0, 0, 0]", "Subtracted from each channel.");
+/// `std`.
+pub const STD: Field = field("std", FieldKind::Numbers(CHANNELS), "[1, 1, 1]", "Each channel is divided by it.");
+/// `datatype`.
+pub const DATATYPE: Field = field(
+    "datatype",
+    FieldKind::Choice(&["FP32", "FP16", "UINT8"]),
+    "\"FP32\"",
+    "The datatype of `pixels`. UINT8 has the values as they are.",
+);
+/// `layout`.
+pub const LAYOUT: Field = field("layout", FieldKind::Choice(&["NCHW", "NHWC"]), "\"NCHW\"", "The order of dimensions.");
+
+/// The parameters.
+pub const FIELDS: &[Field] = &[
+    ENCODING,
+    LIBRARY,
+    EXIF,
     unset(
         "preprocessor",
         FieldKind::File,
@@ -86,12 +133,7 @@ pub const FIELDS: &[Field] = &[
         one is truncated. `letterbox`: by one scale into `size`, with a colour around it.",
     ),
     unset("size", SIZE, "A list of height and width; one number is for both."),
-    unset(
-        "filter",
-        FieldKind::Choice(&["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming", "linear", "area"]),
-        "Pillow: `nearest`, `bilinear` (the default), `bicubic`, `lanczos`, `box`, `hamming`. OpenCV: `nearest`, \
-        `linear` (the default), `area`.",
-    ),
+    FILTER,
     unset("crop", SIZE, "Height and width of a part from the middle of the resized image; one number is for both."),
     field(
         "crop_rounding",
@@ -109,27 +151,14 @@ pub const FIELDS: &[Field] = &[
     ),
     field("letterbox_colour", FieldKind::Integer(0, 255), "114", "The value of all channels around the image."),
     field("letterbox_enlarge", FieldKind::Bool, "true", "Images smaller than `size` grow."),
-    field("order", FieldKind::Choice(&["RGB", "BGR"]), "\"RGB\"", "Channels of the output, and of `mean` and `std`."),
-    field("input_order", FieldKind::Choice(&["RGB", "BGR"]), "\"RGB\"", "Channels of decoded pixels in the input."),
-    field(
-        "arithmetic",
-        FieldKind::Choice(&["divide", "multiply", "albumentations", "float64", "transformers"]),
-        "\"divide\"",
-        "The spelling, to the last bit. `divide`: `(x / scale - mean) / std` in FP32. `multiply`: `(x * (1 / \
-        scale) - mean) / std` in FP32. `albumentations`: `(x - mean * scale) * (1 / (std * scale))` in FP32. \
-        `float64`: as `divide` in FP64, then rounded. `transformers`: `x * (1 / scale)` in FP64, rounded to \
-        FP32, then `(x - mean) / std`.",
-    ),
-    field("scale", FieldKind::Number(1e-6, 1e6), "255", "The divisor of values; 1 leaves them as they are."),
-    field("mean", FieldKind::Numbers(CHANNELS), "[0, 0, 0]", "Subtracted from each channel."),
-    field("std", FieldKind::Numbers(CHANNELS), "[1, 1, 1]", "Each channel is divided by it."),
-    field(
-        "datatype",
-        FieldKind::Choice(&["FP32", "FP16", "UINT8"]),
-        "\"FP32\"",
-        "The datatype of `pixels`. UINT8 has the values as they are.",
-    ),
-    field("layout", FieldKind::Choice(&["NCHW", "NHWC"]), "\"NCHW\"", "The order of dimensions."),
+    ORDER,
+    INPUT_ORDER,
+    ARITHMETIC,
+    SCALE,
+    MEAN,
+    STD,
+    DATATYPE,
+    LAYOUT,
 ];
 
 const fn field(name: &'static str, kind: FieldKind, default: &'static str, about: &'static str) -> Field {
@@ -142,14 +171,12 @@ const fn unset(name: &'static str, kind: FieldKind, about: &'static str) -> Fiel
 
 /// The checked parameters.
 pub struct ImageSettings {
-    pub encoding: FileEncoding,
-    pub is_upright: bool,
+    pub reading: SourceReading,
     pub geometry: Geometry,
     /// `None` for UINT8.
     pub normal: Option<Normal>,
     pub datatype: Datatype,
     pub layout: PixelLayout,
-    is_input_reversed: bool,
 }
 
 impl ImageSettings {
@@ -175,17 +202,11 @@ impl ImageSettings {
             return Err(fields.error(name, "has no meaning for the datatype UINT8"));
         }
         Ok(Self {
-            encoding: match &fields.text("encoding")[..] {
-                "base64" => FileEncoding::Base64,
-                "raw" => FileEncoding::Raw,
-                _ => FileEncoding::Auto,
-            },
-            is_upright: if fields.is_given("exif") { fields.flag("exif") } else { is_opencv },
+            reading: reading(fields, is_opencv),
             geometry,
             normal: (datatype != Datatype::Uint8).then_some(normal),
             datatype,
             layout,
-            is_input_reversed: fields.text("input_order") == "BGR",
         })
     }
 
@@ -198,14 +219,18 @@ impl ImageSettings {
         };
         self.geometry.crop.map_or(resized, |crop| crop.size)
     }
+}
 
-    /// Decoded pixels of the input.
-    pub fn pixels(&self, size: Size, bytes: &[u8]) -> Pixels {
-        let mut bytes = bytes.to_vec();
-        if self.is_input_reversed {
-            bytes.as_chunks_mut::<CHANNELS>().0.iter_mut().for_each(|pixel| pixel.reverse());
-        }
-        Pixels { width: size.width, height: size.height, bytes }
+/// The reading of files and pixels.
+pub fn reading(fields: &StepFields<'_>, is_opencv: bool) -> SourceReading {
+    SourceReading {
+        encoding: match &fields.text("encoding")[..] {
+            "base64" => FileEncoding::Base64,
+            "raw" => FileEncoding::Raw,
+            _ => FileEncoding::Auto,
+        },
+        is_upright: if fields.is_given("exif") { fields.flag("exif") } else { is_opencv },
+        is_reversed: fields.text("input_order") == "BGR",
     }
 }
 
@@ -248,7 +273,11 @@ fn geometry(fields: &StepFields<'_>, is_opencv: bool) -> Result<Geometry, Error>
     Ok(Geometry { resize, crop, filter: filter(fields, is_opencv)? })
 }
 
-fn filter(fields: &StepFields<'_>, is_opencv: bool) -> Result<ResizeFilter, Error> {
+/// The library and its filter.
+///
+/// # Errors
+/// If the library lacks the filter.
+pub fn filter(fields: &StepFields<'_>, is_opencv: bool) -> Result<ResizeFilter, Error> {
     let name = fields.text("filter");
     let unknown = |known: &str| fields.error("filter", &format!("must be one of {known} for this library"));
     Ok(if is_opencv {
@@ -271,7 +300,11 @@ fn filter(fields: &StepFields<'_>, is_opencv: bool) -> Result<ResizeFilter, Erro
     })
 }
 
-fn normal(fields: &StepFields<'_>) -> Result<Normal, Error> {
+/// The arithmetic.
+///
+/// # Errors
+/// If there is not a number for each channel, or one would divide by 0.
+pub fn normal(fields: &StepFields<'_>) -> Result<Normal, Error> {
     let channels = |name: &str| {
         let numbers = <[f64; CHANNELS]>::try_from(fields.numbers(name));
         numbers.map_err(|_| fields.error(name, &format!("must have {CHANNELS} numbers")))
@@ -292,7 +325,10 @@ fn normal(fields: &StepFields<'_>) -> Result<Normal, Error> {
 }
 
 /// Height and width, or one number for both; `None` if it is not given.
-fn size(fields: &StepFields<'_>, name: &str) -> Result<Option<Size>, Error> {
+///
+/// # Errors
+/// If there are other than one or two numbers.
+pub fn size(fields: &StepFields<'_>, name: &str) -> Result<Option<Size>, Error> {
     let sides: Vec<_> = fields.integers(name).into_iter().filter_map(|side| usize::try_from(side).ok()).collect();
     match sides[..] {
         _ if !fields.is_given(name) => Ok(None),
@@ -303,7 +339,7 @@ fn size(fields: &StepFields<'_>, name: &str) -> Result<Option<Size>, Error> {
 }
 
 /// The parameters of numbers.
-const NUMBERS: &[&str] = &["arithmetic", "scale", "mean", "std"];
+pub const NUMBERS: &[&str] = &["arithmetic", "scale", "mean", "std"];
 /// The parameters of sizes.
 const SIZES: &[&str] = &[
     "library",

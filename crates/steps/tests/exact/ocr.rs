@@ -8,6 +8,11 @@ fn boxes_of_text_are_paddleocrs() {
     compare("text_boxes.py");
 }
 
+#[test]
+fn crops_are_opencvs() {
+    compare("crop.py");
+}
+
 /// The whole form has rapidocr, to which the script holds its own code.
 fn compare(script: &str) {
     if is_whole() {

@@ -101,3 +101,28 @@ def sorted_rapidocr(boxes):
     by_y = np.argsort(boxes[:, 0, 1], kind="stable")
     lines = np.concatenate([[0], np.cumsum(np.diff(boxes[by_y, 0, 1]) >= 10)])
     return by_y[np.lexsort((boxes[by_y, 0, 0], lines))]
+
+
+def rotated_crop(image, points):
+    """get_rotate_crop_image."""
+    width = int(max(np.linalg.norm(points[0] - points[1]), np.linalg.norm(points[2] - points[3])))
+    height = int(max(np.linalg.norm(points[0] - points[3]), np.linalg.norm(points[1] - points[2])))
+    corners = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
+    matrix = cv2.getPerspectiveTransform(points, corners)
+    crop = cv2.warpPerspective(image, matrix, (width, height), borderMode=cv2.BORDER_REPLICATE, flags=cv2.INTER_CUBIC)
+    return np.rot90(crop) if crop.shape[0] * 1.0 / crop.shape[1] >= 1.5 else crop
+
+
+def recogniser_batch(crops, height, width, max_width=None):
+    """resize_norm_img of PP-OCR's recogniser for one batch; without `max_width` that of its classifier, which keeps the width."""
+    if max_width:
+        ratio = max([width / height] + [crop.shape[1] * 1.0 / crop.shape[0] for crop in crops])
+        width = min(int(height * ratio), max(max_width, width))
+    batch = np.zeros((len(crops), 3, height, width), np.float32)
+    for crop, place in zip(crops, batch):
+        own = min(int(np.ceil(height * (crop.shape[1] / float(crop.shape[0])))), width)
+        resized = cv2.resize(crop, (own, height)).astype("float32").transpose((2, 0, 1)) / 255
+        resized -= 0.5
+        resized /= 0.5
+        place[:, :, :own] = resized
+    return batch

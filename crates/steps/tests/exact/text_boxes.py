@@ -85,7 +85,7 @@ if is_whole:
     from rapidocr_maps import maps_of_pictures
 
     held, box_count = 0, 0
-    for map, size, boxes, scores in maps_of_pictures(rng, 400):
+    for map, size, boxes, scores in maps_of_pictures(rng, 120):
         own, own_scores = detected(map[0], size, box_threshold=0.5, unclip_ratio=1.6, dilate=True)
         # rapidocr sorts its boxes, but not the scores.
         assert np.array_equal(own[list(sorted_rapidocr(own))], boxes) and np.array_equal(own_scores, scores)

@@ -1,0 +1,201 @@
+//! `crop`: parts of images as the input of another network: lines of text made upright, or boxes of a detector.
+
+mod perspective;
+mod place;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use base::error::Error;
+use base::tensor::{Datatype, Tensor};
+use bytemuck::NoUninit;
+
+use crate::fields::StepFields;
+use crate::image::geometry::Size;
+use crate::image::normal::{self, PixelLayout};
+use crate::image::pixels::{CHANNELS, Pixels, cropped};
+use crate::image::{PixelNumbers, Source};
+use crate::kind::{Step, StepKind};
+use crate::limits::IMAGE_OUTPUT_SIZE_MAX;
+use crate::tensors::of_numbers;
+
+use self::perspective::WarpSource;
+use self::place::{BoxRows, CropPlace, CropRegion};
+use self::settings::{CropSettings, FIELDS, INPUTS, OUTPUTS};
+
+/// The kind.
+pub const KIND: StepKind = StepKind {
+    name: "crop",
+    about: "Cuts boxes out of images, and writes them as numbers for a network, in one batch. Boxes with four corners are \
+            made upright byte for byte as `get_rotate_crop_image` of PaddleOCR does with OpenCV 5, which interpolates \
+            with cubic weights in FP32; those with two sides are cut out as they are. Then each is resized as by the step \
+            `image`. The crops of all images follow each other.",
+    inputs: INPUTS,
+    outputs: OUTPUTS,
+    fields: FIELDS,
+    is_short: false,
+    build: |fields| Ok(Box::new(CropStep::new(fields)?)),
+};
+
+struct CropStep {
+    settings: CropSettings,
+    numbers: PixelNumbers,
+}
+
+/// A crop with its place in the batch.
+struct CropRow {
+    image: usize,
+    region: CropRegion,
+}
+
+impl CropStep {
+    fn new(fields: &StepFields<'_>) -> Result<Self, Error> {
+        let settings = CropSettings::read(fields)?;
+        let numbers = PixelNumbers::new(settings.datatype, settings.normal.as_ref());
+        Ok(Self { settings, numbers })
+    }
+
+    /// The pixels of the images that have boxes.
+    fn images(&self, sources: &[Source<'_>], boxes: &BoxRows) -> Result<Vec<Option<Pixels>>, Error> {
+        let mut size = 0_usize;
+        let mut images = Vec::with_capacity(sources.len());
+        for (image, source) in sources.iter().enumerate() {
+            if !boxes.has(image) {
+                images.push(None);
+                continue;
+            }
+            let prefixed = |error: Error| error.with_prefix(&format!("'image', row {image}: "));
+            let pixels = self.settings.reading.pixels(source).map_err(prefixed)?;
+            size = size.saturating_add(pixels.bytes.len());
+            if size > IMAGE_OUTPUT_SIZE_MAX {
+                return Err(Error::invalid(format!(
+                    "'image' has images with more than {IMAGE_OUTPUT_SIZE_MAX} bytes of pixels together"
+                )));
+            }
+            images.push(Some(pixels));
+        }
+        Ok(images)
+    }
+
+    /// The batch, in a datatype.
+    fn batch<T: Copy + Default + NoUninit + Send + Sync, N>(
+        &self,
+        images: &mut [Option<Pixels>],
+        rows: &[CropRow],
+        datatype: Datatype,
+        numbers: &N,
+        write: fn(&Pixels, &N, PixelLayout, &mut [T]),
+    ) -> Result<Tensor, Error> {
+        let canvas = self.settings.canvas(rows.iter().map(|row| row.region.size()));
+        let Size { width, height } = canvas;
+        let row_size = width.saturating_mul(height).saturating_mul(CHANNELS);
+        let count = rows.len().saturating_mul(row_size);
+        if count.saturating_mul(size_of::<T>()) > IMAGE_OUTPUT_SIZE_MAX {
+            return Err(Error::invalid(format!(
+                "'boxes' has {} boxes, whose crops of {height} × {width} pixels make more than the {IMAGE_OUTPUT_SIZE_MAX} \
+                 bytes of output that are allowed",
+                rows.len()
+            )));
+        }
+        let mut batch = vec![T::default(); count];
+        let mut results = batch.chunks_exact_mut(row_size.max(1));
+        for rows in rows.chunk_by(|left, right| left.image == right.image) {
+            let Some(image) = rows.first().map(|row| row.image) else { break };
+            let Some(pixels) = images.get_mut(image).and_then(Option::take) else { break };
+            let cutter = Cutter::new(pixels, rows);
+            for (row, result) in rows.iter().zip(&mut results) {
+                let part = cutter.part(&row.region)?;
+                let part = self.settings.resized(part, canvas);
+                place(&part, canvas, numbers, self.settings.layout, write, result);
+            }
+        }
+        let shape = if self.settings.layout.is_planar {
+            [rows.len(), CHANNELS, height, width]
+        } else {
+            [rows.len(), height, width, CHANNELS]
+        };
+        Ok(of_numbers(datatype, &shape, batch))
+    }
+}
+
+/// Writes a crop at the left of its canvas; zeros follow.
+fn place<T: Copy + Default, N>(
+    part: &Pixels,
+    canvas: Size,
+    numbers: &N,
+    layout: PixelLayout,
+    write: fn(&Pixels, &N, PixelLayout, &mut [T]),
+    result: &mut [T],
+) {
+    if part.width == canvas.width {
+        return write(part, numbers, layout, result);
+    }
+    let mut own = vec![T::default(); part.bytes.len()];
+    write(part, numbers, layout, &mut own);
+    let elements = if layout.is_planar { 1 } else { CHANNELS };
+    let rows = result.chunks_exact_mut((canvas.width * elements).max(1));
+    for (row, from) in rows.zip(own.chunks_exact((part.width * elements).max(1))) {
+        if let Some(row) = row.get_mut(..from.len()) {
+            row.copy_from_slice(from);
+        }
+    }
+}
+
+/// An image that parts are cut out of.
+enum Cutter {
+    Upright(Pixels),
+    Warped(WarpSource),
+}
+
+impl Cutter {
+    /// All boxes of an image are of one kind.
+    fn new(pixels: Pixels, rows: &[CropRow]) -> Self {
+        match rows.first().map(|row| &row.region) {
+            Some(CropRegion::Quad { .. }) => Self::Warped(WarpSource::new(pixels)),
+            _ => Self::Upright(pixels),
+        }
+    }
+
+    fn part(&self, region: &CropRegion) -> Result<Pixels, Error> {
+        Ok(match (self, region) {
+            (Self::Warped(source), CropRegion::Quad { matrix, size, is_turned }) => {
+                let part = source.warped(matrix, size.width, size.height);
+                if *is_turned { place::turned(&part) } else { part }
+            }
+            (Self::Upright(pixels), CropRegion::Window(window)) => cropped(pixels, *window),
+            _ => return Err(Error::invalid("'boxes' has boxes of two kinds")),
+        })
+    }
+}
+
+impl Step for CropStep {
+    fn run(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
+        let at = |place: usize| inputs.get(place).copied().flatten();
+        let (Some(image), Some(boxes)) = (at(0), at(1)) else { return Ok(Vec::new()) };
+        let sources = self.settings.reading.sources(image)?;
+        let boxes = BoxRows::read(boxes, at(2), sources.len(), self.settings.box_format)?;
+        let mut images = self.images(&sources, &boxes)?;
+        let mut rows = Vec::new();
+        for (image, pixels) in images.iter().enumerate() {
+            let Some(pixels) = pixels else { continue };
+            let size = Size { width: pixels.width, height: pixels.height };
+            let place = CropPlace { settings: &self.settings, image, size };
+            rows.extend(place.regions(&boxes)?.into_iter().map(|region| CropRow { image, region }));
+        }
+        place::check_pixels(rows.iter().map(|row| row.region.size()))?;
+        let crops = match &self.numbers {
+            PixelNumbers::Bytes(table) => self.batch(&mut images, &rows, Datatype::Uint8, &**table, normal::write),
+            PixelNumbers::Halves(table) => self.batch(&mut images, &rows, Datatype::Fp16, &**table, normal::write),
+            PixelNumbers::Singles(singles) => {
+                self.batch(&mut images, &rows, Datatype::Fp32, &**singles, normal::write_singles)
+            }
+        };
+        let images = rows.iter().map(|row| row.image as i64).collect();
+        let sizes = rows.iter().map(|row| row.region.size()).flat_map(|size| [size.height as i64, size.width as i64]);
+        Ok(vec![
+            Some(crops?),
+            Some(of_numbers::<i64>(Datatype::Int64, &[rows.len()], images)),
+            Some(of_numbers::<i64>(Datatype::Int64, &[rows.len(), 2], sizes.collect())),
+        ])
+    }
+}
