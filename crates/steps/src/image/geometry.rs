@@ -26,6 +26,8 @@ pub enum Resize {
     Exact(Size),
     /// Both sides by one scale, to fit into a canvas.
     Letterbox(Letterbox),
+    /// Both sides by one scale to a bound, and then each to a multiple, as PaddleOCR's detectors need it.
+    Multiple(SideMultiple),
     /// The size of the file.
     Never,
     /// Both sides by one scale, so that the shorter one has this many pixels, as torchvision and transformers
@@ -33,6 +35,28 @@ pub enum Resize {
     Shortest(usize),
     /// Likewise, but the longer one has at most the second count, as transformers' DETR rounds it.
     ShortestWithin(usize, usize),
+}
+
+/// Sides that are multiples of a number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SideMultiple {
+    /// The bound.
+    pub bound: usize,
+    /// The use of the bound.
+    pub kind: SideBound,
+    /// The number.
+    pub multiple: usize,
+}
+
+/// The use of a bound of sides, `limit_type` of PaddleOCR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SideBound {
+    /// The longer side is at most the bound.
+    Longest,
+    /// The longer side is the bound.
+    LongestExact,
+    /// The shorter side is at least the bound.
+    Shortest,
 }
 
 /// A fit into a canvas.
@@ -105,6 +129,7 @@ impl Geometry {
         let (resized, ratio) = match self.resize {
             Resize::Exact(size) => (size, 1.0),
             Resize::Letterbox(letterbox) => letterbox.fitted(from),
+            Resize::Multiple(multiple) => (multiple.of(from), 1.0),
             Resize::Never => (from, 1.0),
             Resize::Shortest(edge) => (shortest(from, edge), 1.0),
             Resize::ShortestWithin(shortest, longest) => (shortest_within(from, shortest, longest), 1.0),
@@ -160,6 +185,25 @@ impl Geometry {
             }
         }
         result
+    }
+}
+
+impl SideMultiple {
+    /// PaddleOCR's `DetResizeForTest`.
+    fn of(&self, from: Size) -> Size {
+        let (least, most) = (from.width.min(from.height), from.width.max(from.height));
+        let side = match self.kind {
+            SideBound::Longest if most > self.bound => Some(most),
+            SideBound::LongestExact => Some(most),
+            SideBound::Shortest if least < self.bound => Some(least),
+            SideBound::Longest | SideBound::Shortest => None,
+        };
+        let ratio = side.map_or(1.0, |side| self.bound as f64 / side as f64);
+        let multiple = |side: usize| {
+            let scaled = (side as f64 * ratio).floor();
+            ((scaled / self.multiple as f64).round_ties_even() as usize).max(1).saturating_mul(self.multiple)
+        };
+        Size { width: multiple(from.width), height: multiple(from.height) }
     }
 }
 
@@ -256,6 +300,11 @@ mod tests {
         check(Resize::Shortest(224), size(640, 480), size(298, 224));
         check(Resize::Shortest(224), size(480, 641), size(224, 299));
         check(Resize::ShortestWithin(800, 1333), size(640, 480), size(1066, 800));
+        let multiple = |bound, kind| Resize::Multiple(SideMultiple { bound, kind, multiple: 32 });
+        check(multiple(960, SideBound::Longest), size(1920, 1000), size(960, 512));
+        check(multiple(960, SideBound::Longest), size(100, 9), size(96, 32));
+        check(multiple(736, SideBound::Shortest), size(640, 480), size(992, 736));
+        check(multiple(960, SideBound::LongestExact), size(100, 80), size(960, 768));
         check(Resize::ShortestWithin(800, 1333), size(2000, 500), size(1333, 333));
         check(Resize::ShortestWithin(480, 1333), size(640, 480), size(640, 480));
     }

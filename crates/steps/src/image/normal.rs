@@ -18,6 +18,8 @@ pub enum PixelArithmetic {
     Float64,
     /// `(x * (1 / scale) - mean) / std` in FP32.
     Multiply,
+    /// The same with the mean and the deviation in FP64, then rounded.
+    MultiplyFloat64,
     /// transformers: `x * factor` in FP64, rounded to FP32, then `(x - mean) / std`.
     Transformers,
 }
@@ -92,6 +94,9 @@ impl Normal {
 
     fn single(&self, value: u8, mean: f64, deviation: f64) -> f32 {
         let single = f32::from(value);
+        if self.arithmetic == PixelArithmetic::MultiplyFloat64 {
+            return ((f64::from(single * (1.0 / self.scale) as f32) - mean) / deviation) as f32;
+        }
         let (mean, deviation) = (mean as f32, deviation as f32);
         match self.arithmetic {
             PixelArithmetic::Albumentations => {
@@ -99,7 +104,9 @@ impl Normal {
                 (single - mean * scale) * (1.0 / (deviation * scale))
             }
             PixelArithmetic::Divide | PixelArithmetic::Float64 => (single / self.scale as f32 - mean) / deviation,
-            PixelArithmetic::Multiply => (single * (1.0 / self.scale) as f32 - mean) / deviation,
+            PixelArithmetic::Multiply | PixelArithmetic::MultiplyFloat64 => {
+                (single * (1.0 / self.scale) as f32 - mean) / deviation
+            }
             PixelArithmetic::Transformers => ((f64::from(value) * self.scale) as f32 - mean) / deviation,
         }
     }

@@ -4,7 +4,7 @@ use base::error::Error;
 use base::tensor::Datatype;
 
 use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
-use crate::image::geometry::{Crop, Geometry, Letterbox, Resize, ResizeFilter, Size};
+use crate::image::geometry::{Crop, Geometry, Letterbox, Resize, ResizeFilter, SideBound, SideMultiple, Size};
 use crate::image::normal::{Normal, PixelArithmetic, PixelLayout};
 use crate::image::opencv::OpencvFilter;
 use crate::image::pillow::PillowFilter;
@@ -90,10 +90,10 @@ pub const INPUT_ORDER: Field =
 /// `arithmetic`.
 pub const ARITHMETIC: Field = field(
     "arithmetic",
-    FieldKind::Choice(&["divide", "multiply", "albumentations", "float64", "transformers"]),
+    FieldKind::Choice(&["divide", "multiply", "multiply_float64", "albumentations", "float64", "transformers"]),
     "\"divide\"",
     "The spelling, to the last bit. `divide`: `(x / scale - mean) / std` in FP32. `multiply`: `(x * (1 / \
-        scale) - mean) / std` in FP32. `albumentations`: `(x - mean * scale) * (1 / (std * scale))` in FP32. \
+        scale) - mean) / std` in FP32. `multiply_float64`: the same with `mean` and `std` in FP64, as rapidocr. `albumentations`: `(x - mean * scale) * (1 / (std * scale))` in FP32. \
         `float64`: as `divide` in FP64, then rounded. `transformers`: `x * (1 / scale)` in FP64, rounded to \
         FP32, then `(x - mean) / std`.",
 );
@@ -127,11 +127,20 @@ pub const FIELDS: &[Field] = &[
     ),
     field(
         "resize",
-        FieldKind::Choice(&["exact", "shortest", "letterbox", "none"]),
+        FieldKind::Choice(&["exact", "shortest", "letterbox", "multiple", "none"]),
         "\"exact\"",
         "`exact`: to `size`. `shortest`: by one scale, so that the shorter side has `size` pixels; the longer \
-        one is truncated. `letterbox`: by one scale into `size`, with a colour around it.",
+        one is truncated. `letterbox`: by one scale into `size`, with a colour around it. `multiple`: by one scale, which \
+        `size` bounds, and then each side to the nearest `multiple`: the input of PaddleOCR's detectors.",
     ),
+    field(
+        "limit_type",
+        FieldKind::Choice(&["max", "min", "resize_long"]),
+        "\"max\"",
+        "With `multiple`, as in PaddleOCR: `size` is what the longer side has at most, what the shorter one has at least, or \
+        what the longer one has.",
+    ),
+    field("multiple", FieldKind::Integer(1, 1024), "32", "Sides are multiples of it, at least one."),
     unset("size", SIZE, "A list of height and width; one number is for both."),
     FILTER,
     unset("crop", SIZE, "Height and width of a part from the middle of the resized image; one number is for both."),
@@ -260,6 +269,21 @@ fn geometry(fields: &StepFields<'_>, is_opencv: bool) -> Result<Geometry, Error>
             is_enlarged: fields.flag("letterbox_enlarge"),
             colour: fields.integer("letterbox_colour").and_then(|value| u8::try_from(value).ok()).unwrap_or(0),
         }),
+        "multiple" => {
+            let Size { width, height } = needed()?;
+            if width != height {
+                return Err(fields.error("size", "must be one number if \"resize\" is \"multiple\""));
+            }
+            Resize::Multiple(SideMultiple {
+                bound: width,
+                kind: match &fields.text("limit_type")[..] {
+                    "min" => SideBound::Shortest,
+                    "resize_long" => SideBound::LongestExact,
+                    _ => SideBound::Longest,
+                },
+                multiple: fields.count("multiple").unwrap_or(1),
+            })
+        }
         "none" if size.is_some() => return Err(fields.error("size", "cannot be given if \"resize\" is \"none\"")),
         "none" => Resize::Never,
         _ => Resize::Exact(needed()?),
@@ -318,6 +342,7 @@ pub fn normal(fields: &StepFields<'_>) -> Result<Normal, Error> {
         "albumentations" => (PixelArithmetic::Albumentations, scale),
         "float64" => (PixelArithmetic::Float64, scale),
         "multiply" => (PixelArithmetic::Multiply, scale),
+        "multiply_float64" => (PixelArithmetic::MultiplyFloat64, scale),
         "transformers" => (PixelArithmetic::Transformers, 1.0 / scale),
         _ => (PixelArithmetic::Divide, scale),
     };
@@ -352,4 +377,6 @@ const SIZES: &[&str] = &[
     "letterbox_position",
     "letterbox_colour",
     "letterbox_enlarge",
+    "limit_type",
+    "multiple",
 ];

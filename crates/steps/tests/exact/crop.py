@@ -48,11 +48,23 @@ def quad(height, width):
     return (box if rng.random() < 0.2 else np.round(box)).astype(np.float32)
 
 
+refused = 0
+
+
+def is_refused(box):
+    """OpenCV then takes the matrix of least squares: three corners lie on a line, or nearly."""
+    return cv2.getPerspectiveTransform(box, np.array([[0, 0], [9, 0], [9, 9], [0, 9]], np.float32))[2, 2] != 1
+
+
 def cut(image, make):
     """Boxes that have a crop, and the crops."""
+    global refused
     boxes, crops = [], []
     for _ in range(int(rng.integers(0, 6))):
         box = make(*image.shape[:2])
+        if box.ndim == 2 and is_refused(box):
+            refused += 1
+            continue
         try:
             crop = rotated_crop(image, box) if box.ndim == 2 else upright(image, box)
         except cv2.error:
@@ -112,7 +124,7 @@ for index in range(count):
         step = {"step": "crop", "library": library, "size": [24, 32], "datatype": "UINT8", "layout": "NHWC"}
         cases.add(step, inputs, {"crops": want})
         cases.add({**step, "datatype": "FP32", "layout": "NCHW"}, inputs, {"crops": want.transpose(0, 3, 1, 2).astype(np.float32) / np.float32(255)})
-print(f"{crop_count} crops of {byte_count} bytes")
+print(f"{crop_count} crops of {byte_count} bytes; {refused} boxes without a perspective")
 
 if is_whole:
     import rapidocr_maps

@@ -9,6 +9,11 @@ fn boxes_of_text_are_paddleocrs() {
 }
 
 #[test]
+fn inputs_of_detectors_are_paddleocrs() {
+    compare("ocr_input.py");
+}
+
+#[test]
 fn crops_are_opencvs() {
     compare("crop.py");
 }
