@@ -41,6 +41,8 @@ mod config;
 mod config_json;
 #[path = "../fuzz/fuzz_targets/config_toml.rs"]
 mod config_toml;
+#[path = "../fuzz/fuzz_targets/crop.rs"]
+mod crop;
 #[path = "../fuzz/fuzz_targets/grpc.rs"]
 mod grpc;
 #[path = "../fuzz/fuzz_targets/http1.rs"]
@@ -73,6 +75,8 @@ mod saved_model;
 mod scheduler;
 #[path = "../fuzz/fuzz_targets/sequences.rs"]
 mod sequences;
+#[path = "../fuzz/fuzz_targets/text_boxes.rs"]
+mod text_boxes;
 #[path = "../fuzz/fuzz_targets/tls.rs"]
 mod tls;
 #[path = "../fuzz/fuzz_targets/trees.rs"]

@@ -120,7 +120,9 @@ fn weights(distance: f32) -> [f32; 4] {
 /// If three corners lie on a line.
 pub fn matrix(corners: &QuadCorners, width: usize, height: usize) -> Result<PerspectiveMatrix, Error> {
     let forward = transform(corners, width as f32, height as f32);
-    forward.and_then(|forward| inverse(&forward)).ok_or_else(|| Error::invalid("three of its corners lie on a line"))
+    forward
+        .and_then(|forward| inverse(&forward))
+        .ok_or_else(|| Error::invalid("its corners have no perspective: three lie on a line, or nearly"))
 }
 
 /// The matrix from the corners to those of a rectangle, `getPerspectiveTransform`.
