@@ -7,8 +7,10 @@
 
 pub mod audio;
 mod axes;
+mod bilinear;
 mod boxes;
 pub mod cast;
+pub mod class_map;
 mod clean_up;
 pub mod concat;
 pub mod crop;
@@ -24,6 +26,7 @@ mod labels;
 mod limits;
 pub mod list;
 pub mod log_mel;
+pub mod masks;
 mod mel;
 mod original_size;
 pub mod parse;
@@ -54,6 +57,7 @@ pub use self::list::StepList;
 pub const KINDS: &[&StepKind] = &[
     &audio::KIND,
     &cast::KIND,
+    &class_map::KIND,
     &concat::KIND,
     &crop::KIND,
     &ctc::KIND,
@@ -63,6 +67,7 @@ pub const KINDS: &[&StepKind] = &[
     &head::KIND,
     &image::KIND,
     &log_mel::KIND,
+    &masks::KIND,
     &parse::KIND,
     &pool::KIND,
     &resample::KIND,

@@ -38,7 +38,7 @@ pub const TEXT_MAP_PIXELS_MAX: usize = 1 << 24;
 
 /// Pixels that the scores of the boxes in one map look at. Boxes in boxes count each: those of a page have together a few
 /// times its pixels, nested ones as many as there are boxes.
-pub const TEXT_SCORED_PIXELS_MAX: usize = 1 << 30;
+pub const TEXT_SCORED_PIXELS_MAX: usize = 1 << 28;
 
 /// Boxes that one request has cut out of images: those of ten pages of text.
 pub const CROPS_MAX: usize = 10_000;
@@ -46,6 +46,15 @@ pub const CROPS_MAX: usize = 10_000;
 /// Pixels of all parts that one request has cut out of images, before they are resized. Boxes in boxes count each: those of a page
 /// have together fewer than the page.
 pub const CROP_PIXELS_MAX: usize = 1 << 27;
+
+/// Prototypes of the masks of one image: YOLO-seg networks have 32.
+pub const MASK_COEFFICIENTS_MAX: usize = 1024;
+
+/// Products of coefficients and pixels of prototypes in one request: 300 boxes of a YOLO-seg network need 245 million.
+pub const MASK_PRODUCTS_MAX: usize = 1 << 33;
+
+/// Scores of pixels that one request has interpolated: 150 classes of ADE20K in an image of 14 million pixels.
+pub const CLASS_SCORES_MAX: usize = 1 << 31;
 
 /// JSON texts that one request has parsed: each becomes a row of a tensor.
 pub const PARSED_TEXTS_MAX: usize = 65_536;

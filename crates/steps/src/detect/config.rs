@@ -85,6 +85,12 @@ impl Detect {
         };
         let is_yolo = matches!(layout, BoxLayout::Yolov5 | BoxLayout::Yolov8 | BoxLayout::Yolov8Rows);
         check_inputs(fields, layout)?;
+        let has_coefficients = is_yolo && fields.is_given("class_count") || layout == BoxLayout::EndToEnd;
+        if fields.is_wanted(COEFFICIENTS) && !has_coefficients {
+            return Err(
+                fields.error("class_count", "the output \"coefficients\" needs it, or the layout \"end_to_end\"")
+            );
+        }
         let labels = labels::read(fields)?;
         if labels.is_empty() && fields.is_wanted(LABELS) {
             return Err(fields.error("labels", "the output \"labels\" needs \"labels\" or \"labels_file\""));
@@ -129,6 +135,8 @@ impl Detect {
 
 /// The place of `labels` among the outputs.
 const LABELS: usize = 3;
+/// The place of `coefficients` among the outputs.
+pub const COEFFICIENTS: usize = 6;
 // Places among the inputs.
 const PREDICTIONS: usize = 0;
 const BOXES: usize = 1;

@@ -13,6 +13,8 @@ pub struct Detection {
     pub score: f32,
     /// The class.
     pub class: u32,
+    /// The place of the box in the tensor.
+    pub source: u32,
 }
 
 /// The order of the numbers of one image.
@@ -82,22 +84,22 @@ impl Filter {
     }
 
     /// Appends the candidates with these scores of classes.
-    fn push_classes(&self, corners: [f32; 4], scores: &[f32], found: &mut Vec<Detection>) {
+    fn push_classes(&self, corners: [f32; 4], source: u32, scores: &[f32], found: &mut Vec<Detection>) {
         if has_nan(scores) {
             // The maximum of a row with a NaN is NaN, which is not above any bound.
         } else if self.is_multi_label {
             for (class, score) in (0..).zip(scores) {
-                self.push(Detection { corners, score: *score, class }, found);
+                self.push(Detection { corners, score: *score, class, source }, found);
             }
         } else {
             let best = argmax(scores);
             let score = scores.get(best).copied().unwrap_or(f32::NAN);
-            self.push(Detection { corners, score, class: class_of(best) }, found);
+            self.push(Detection { corners, score, class: index_of(best), source }, found);
         }
     }
 }
 
-fn class_of(index: usize) -> u32 {
+fn index_of(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
@@ -122,7 +124,7 @@ pub fn rows_of_classes(image: &[f32], boxes: usize, classes: usize, filter: &Fil
                 }
                 column.clear();
                 column.extend(scores.chunks_exact(boxes).filter_map(|row| row.get(at)));
-                filter.push_classes(corners, &column, found);
+                filter.push_classes(corners, index_of(at), &column, found);
             }
         }
     }
@@ -158,32 +160,32 @@ pub fn rows_of_boxes(
     found: &mut Vec<Detection>,
 ) {
     let mut products = Vec::with_capacity(classes);
-    for row in image.chunks_exact(width) {
+    for (source, row) in (0..).zip(image.chunks_exact(width)) {
         let Some((corners, rest)) = row.split_first_chunk::<4>() else { return };
         match (layout, rest) {
             (BoxLayout::EndToEnd, [score, class, ..]) => {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "classes count from 0")]
-                filter.push(Detection { corners: *corners, score: *score, class: *class as u32 }, found);
+                filter.push(Detection { corners: *corners, score: *score, class: *class as u32, source }, found);
             }
             (BoxLayout::Yolov5, [objectness, scores @ ..]) => {
                 let scores = scores.get(..classes).unwrap_or_default();
                 if filter.score == ScoreForm::Class {
-                    filter.push_classes(*corners, scores, found);
+                    filter.push_classes(*corners, source, scores, found);
                 } else if filter.is_above(*objectness) {
                     if filter.score == ScoreForm::Objectness {
-                        let class = class_of(argmax(scores));
-                        filter.push(Detection { corners: *corners, score: *objectness, class }, found);
+                        let class = index_of(argmax(scores));
+                        filter.push(Detection { corners: *corners, score: *objectness, class, source }, found);
                         continue;
                     }
                     products.clear();
                     products.extend(scores.iter().map(|score| score * objectness));
-                    filter.push_classes(*corners, &products, found);
+                    filter.push_classes(*corners, source, &products, found);
                 }
             }
             (_, scores) => {
                 let scores = scores.get(..classes).unwrap_or_default();
                 if filter.is_above(maximum(scores)) {
-                    filter.push_classes(*corners, scores, found);
+                    filter.push_classes(*corners, source, scores, found);
                 }
             }
         }

@@ -14,11 +14,11 @@ use crate::boxes::BoxFormat;
 use crate::fields::{Field, FieldDefault, FieldKind};
 use crate::kind::{Step, StepKind, StepPort};
 use crate::labels;
-use crate::limits::{CLASSES_MAX, DETECT_CANDIDATES_MAX, IMAGES_MAX};
+use crate::limits::{CLASSES_MAX, DETECT_CANDIDATES_MAX, IMAGES_MAX, TENSOR_SIZE_MAX};
 use crate::tensors::{floats, of_numbers, rows_and, trailing};
 use crate::texts::TextWriter;
 
-use self::config::{Detect, MapAt};
+use self::config::{COEFFICIENTS, Detect, MapAt};
 use self::decode::{BoxLayout, Detection, rows_of_boxes, rows_of_classes};
 use self::place::{BoxPlacement, Images};
 
@@ -47,6 +47,11 @@ pub const KIND: StepKind = StepKind {
         output("labels", "BYTES [.., n]: the labels of the classes."),
         output("counts", "INT64 [..]: the count of boxes of each image."),
         output("detections", "FP32 [.., n, 6]: all of a box in one array, in the order of `columns`."),
+        output(
+            "coefficients",
+            "FP32 [.., n, m]: the numbers of a box behind its classes, or behind its class in `end_to_end`: those of the masks of a \
+             YOLO-seg network.",
+        ),
     ],
     fields: FIELDS,
     is_short: false,
@@ -87,7 +92,7 @@ const FIELDS: &[Field] = &[
         name: "class_count",
         kind: FieldKind::Integer(1, CLASSES_MAX as i64),
         default: FieldDefault::Unset,
-        about: "The classes of the YOLO layouts; numbers after them, such as those of masks, are ignored. All without \
+        about: "The classes of the YOLO layouts; numbers after them, such as those of masks, are for `coefficients`. All without \
                 it.",
     },
     choice(
@@ -273,7 +278,11 @@ impl Step for Detect {
         let placements = self.placing.placements(&inputs.images, found.len())?;
         let rows: Vec<_> =
             found.into_iter().zip(&placements).map(|(found, placement)| self.finish(found, placement)).collect();
-        self.outputs(&leading, &rows)
+        let mut outputs = self.outputs(&leading, &rows)?;
+        if let (true, Some(predictions)) = (self.is_wanted(COEFFICIENTS), inputs.predictions) {
+            outputs.push(Some(self.coefficients(predictions, &leading, &rows)?));
+        }
+        Ok(outputs)
     }
 }
 
@@ -362,8 +371,11 @@ impl Detect {
                 clippy::cast_sign_loss,
                 reason = "counts and classes are from 0"
             )]
-            for ((corners, score), class) in corners.iter().zip(scores).zip(classes).take(*count as usize) {
-                self.filter.push(Detection { corners: *corners, score: *score, class: *class as u32 }, found);
+            for (((corners, score), class), source) in
+                corners.iter().zip(scores).zip(classes).zip(0..).take(*count as usize)
+            {
+                let class = *class as u32;
+                self.filter.push(Detection { corners: *corners, score: *score, class, source }, found);
             }
         }
         Ok((rows_and(boxes, 2, &[]), found))
@@ -423,6 +435,34 @@ impl Detect {
             Some(Tensor { shape: shape(&[]), ..of_numbers::<i64>(Datatype::Int64, &[], counts) }),
             self.is_wanted(5).then(|| singles(&[width, 6], all())),
         ])
+    }
+
+    /// The numbers behind the classes of the boxes that are left.
+    fn coefficients(&self, predictions: &Tensor, leading: &[i64], rows: &[Vec<Detection>]) -> Result<Tensor, Error> {
+        let (_, [first, second]) = trailing::<2>("predictions", "[boxes, numbers]", predictions)?;
+        let is_by_class = self.layout == BoxLayout::Yolov8;
+        let (width, boxes) = if is_by_class { (first, second) } else { (second, first) };
+        let start = self.layout.scores_start() + self.class_count.unwrap_or(0);
+        let (count, columns) = (width.saturating_sub(start), rows.iter().map(Vec::len).max().unwrap_or(0));
+        let size = rows.len().saturating_mul(columns).saturating_mul(count);
+        if size.saturating_mul(4) > TENSOR_SIZE_MAX {
+            return Err(Error::invalid(format!("'coefficients' would be larger than {TENSOR_SIZE_MAX} bytes")));
+        }
+        let values = floats("predictions", predictions)?;
+        let mut found = vec![0.0; size];
+        let places = found.chunks_exact_mut(columns.saturating_mul(count).max(1));
+        for ((image, row), places) in values.chunks_exact(width.saturating_mul(boxes).max(1)).zip(rows).zip(places) {
+            for (detection, place) in row.iter().zip(places.chunks_exact_mut(count.max(1))) {
+                let source = detection.source as usize;
+                let (skipped, step) =
+                    if is_by_class { (start * boxes + source, boxes) } else { (source * width + start, 1) };
+                for (value, from) in place.iter_mut().zip(image.iter().skip(skipped).step_by(step.max(1))) {
+                    *value = *from;
+                }
+            }
+        }
+        let shape = leading.iter().copied().chain([columns as i64, count as i64]).collect();
+        Ok(Tensor { shape, ..of_numbers(Datatype::Fp32, &[], found) })
     }
 
     fn labels_of<'a>(&self, cells: impl Iterator<Item = Option<&'a Detection>>) -> Result<TextWriter, Error> {

@@ -37,6 +37,11 @@ pub fn resized(source: &Pixels, width: usize, height: usize, filter: OpencvFilte
     }
 }
 
+/// The pixel of the source for each place of a side that is resized with `INTER_NEAREST`.
+pub fn nearest_places(from: usize, to: usize) -> Vec<usize> {
+    SideScale::new(from, to).nearest()
+}
+
 /// The scale along one side.
 struct SideScale {
     from: usize,

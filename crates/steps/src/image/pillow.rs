@@ -280,7 +280,8 @@ fn nearest(source: &Pixels, width: usize, height: usize, window: Window) -> Pixe
     Pixels { width: window.width, height: window.height, bytes }
 }
 
-fn nearest_positions(from: usize, to: usize) -> Vec<usize> {
+/// The pixel of the source for each place of a side that is resized with `NEAREST`.
+pub fn nearest_positions(from: usize, to: usize) -> Vec<usize> {
     let step = from as f64 / to as f64;
     let mut position = step * 0.5;
     (0..to)

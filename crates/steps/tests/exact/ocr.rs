@@ -18,6 +18,16 @@ fn crops_are_opencvs() {
     compare("crop.py");
 }
 
+#[test]
+fn texts_are_rapidocrs() {
+    compare("ocr_text.py");
+}
+
+#[test]
+fn masks_are_those_of_public_code() {
+    crate::cases::compare("masks.py");
+}
+
 /// The whole form has rapidocr, to which the script holds its own code.
 fn compare(script: &str) {
     if is_whole() {

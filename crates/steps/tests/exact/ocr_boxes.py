@@ -126,3 +126,13 @@ def recogniser_batch(crops, height, width, max_width=None):
         resized /= 0.5
         place[:, :, :own] = resized
     return batch
+
+
+def recognised(probabilities, characters):
+    """CTCLabelDecode of rapidocr for one line, with a blank at 0: the text, and the mean of its characters' probabilities."""
+    places, best = probabilities.argmax(1), probabilities.max(1)
+    kept = np.ones(len(places), bool)
+    kept[1:] = places[1:] != places[:-1]
+    kept &= places != 0
+    values = [round(value, 5) for value in best[kept].tolist()] or [0]
+    return "".join(characters[place] for place in places[kept]), np.mean(values).round(5).tolist()
