@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use base::tensor::{Datatype, Tensor};
 use steps::StepList;
-use steps::tensors::shape_of;
+use steps::tensors::{of_floats, of_numbers, shape_of};
 
 /// Steps with their names and inputs.
 const STEPS: &[(&str, &str)] = &[
@@ -18,6 +18,15 @@ const STEPS: &[(&str, &str)] = &[
         "crops of a page",
         r#""step": "crop", "inputs": {"image": "picture", "boxes": "boxes"}, "output": "y", "size": [48, 320], "resize": "widest",
             "library": "opencv", "order": "BGR", "input_order": "BGR", "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]"#,
+    ),
+    (
+        "masks of 30 boxes",
+        r#""step": "masks", "inputs": {"prototypes": "prototypes", "coefficients": "coefficients", "boxes": "corners"}, "output": "y",
+            "input_size": [640, 640]"#,
+    ),
+    (
+        "class map of 19 classes",
+        r#""step": "class_map", "inputs": {"scores": "scores", "original_size": "size"}, "output": "y", "resize": "scores""#,
     ),
 ];
 
@@ -33,7 +42,22 @@ fn main() {
         };
         Tensor { datatype, shape: shape_of(&shape), contents: contents.into() }
     };
-    let tensors: Vec<_> = ["map", "picture", "boxes"].into_iter().map(|name| (name, tensor(name))).collect();
+    let mut tensors: Vec<_> = ["map", "picture", "boxes"].into_iter().map(|name| (name, tensor(name))).collect();
+    let mut seed = 1_u32;
+    let mut numbers = |shape: &[usize]| {
+        let mut number = || {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 8) as f32 / 16_777_216.0 - 0.5
+        };
+        of_floats(shape, (0..shape.iter().product()).map(|_| number()).collect())
+    };
+    tensors.extend([
+        ("prototypes", numbers(&[32, 160, 160])),
+        ("coefficients", numbers(&[30, 32])),
+        ("corners", of_floats(&[30, 4], [100.0, 100.0, 300.0, 260.0].repeat(30))),
+        ("scores", numbers(&[19, 128, 128])),
+        ("size", of_numbers::<i64>(Datatype::Int64, &[2], vec![512, 512])),
+    ]);
     for (name, step) in STEPS {
         let list = StepList::read(&format!("{{\"steps\": [{{{step}}}]}}"), &|_, _| Err(String::new()));
         let list = list.expect("the parameters are right");

@@ -9,7 +9,7 @@ use crate::image::vector::vectorized;
 /// The corners in the image, clockwise from that of the upper left corner of the result.
 pub type QuadCorners = [[f32; 2]; 4];
 
-/// The pixels of an image, with a byte behind them: a pixel is read as four bytes.
+/// The pixels of an image, with some bytes behind them: four pixels are read as 16 bytes.
 pub struct WarpSource {
     width: usize,
     height: usize,
@@ -23,7 +23,7 @@ impl WarpSource {
     /// Takes over the pixels of an image that has some.
     pub fn new(pixels: Pixels) -> Self {
         let Pixels { width, height, mut bytes } = pixels;
-        bytes.push(0);
+        bytes.extend([0; 4]);
         Self { width, height, bytes }
     }
 
@@ -34,14 +34,15 @@ impl WarpSource {
             #[inline(always)]
             || {
                 for (y, row) in bytes.chunks_exact_mut(width * CHANNELS).enumerate() {
-                    let [x_of_y, y_of_y, z_of_y] = matrix.map(|[_, by_y, constant]| y as f32 * by_y + constant);
-                    let [x_by_x, y_by_x, z_by_x] = matrix.map(|[by_x, ..]| f64::from(by_x));
-                    for (x, pixel) in row.as_chunks_mut::<CHANNELS>().0.iter_mut().enumerate() {
-                        let x = x as f64;
-                        let inverse = 1.0 / (f64::from(z_of_y) + z_by_x * x);
-                        let source_x = ((f64::from(x_of_y) + x_by_x * x) * inverse) as f32;
-                        let source_y = ((f64::from(y_of_y) + y_by_x * x) * inverse) as f32;
-                        *pixel = self.pixel(source_x, source_y);
+                    let line = WarpLine::new(matrix, y);
+                    let (pixels, _) = row.as_chunks_mut::<CHANNELS>();
+                    for (pixels, start) in pixels.chunks_mut(BLOCK).zip((0..).step_by(BLOCK)) {
+                        let [x, y] = line.positions(start);
+                        let (x, y) = (WarpTaps::new(&x, self.width), WarpTaps::new(&y, self.height));
+                        let [reds, greens, blues] = self.block(&x, &y);
+                        for (((pixel, red), green), blue) in pixels.iter_mut().zip(reds).zip(greens).zip(blues) {
+                            *pixel = [red, green, blue];
+                        }
                     }
                 }
             },
@@ -49,63 +50,136 @@ impl WarpSource {
         Pixels { width, height, bytes }
     }
 
-    /// The image at a position, between its pixels.
+    /// The image at some positions, between its pixels: the values of each channel.
     #[inline(always)]
-    fn pixel(&self, x: f32, y: f32) -> [u8; CHANNELS] {
-        let (left, x_weights) = taps(x, self.width);
-        let (top, y_weights) = taps(y, self.height);
-        let mut total = [0.0_f32; 4];
-        for (row, y_weight) in (top..).zip(y_weights) {
-            let row = row.clamp(0, self.height as i64 - 1) as usize;
-            let pixels = self.four(row, left);
-            let mut sum = pixels[0].map(|value| f32::from(value) * x_weights[0]);
-            for (pixel, weight) in pixels.iter().zip(x_weights).skip(1) {
-                for (sum, value) in sum.iter_mut().zip(pixel) {
-                    *sum = f32::from(*value).mul_add(weight, *sum);
+    fn block(&self, x: &WarpTaps, y: &WarpTaps) -> [[u8; BLOCK]; CHANNELS] {
+        let mut totals = [[0.0_f32; BLOCK]; CHANNELS];
+        let is_inner = x.is_within(self.width) && y.is_within(self.height);
+        let mut words = [[0_u32; BLOCK]; 4];
+        for (row, y_weights) in (0..).zip(&y.weights) {
+            if is_inner {
+                self.read(x, y, row, &mut words);
+            } else {
+                self.read_clamped(x, y, row, &mut words);
+            }
+            let [a, b, c, d] = &words;
+            let [p, q, r, s] = &x.weights;
+            for (totals, shift) in totals.iter_mut().zip([0, 8, 16]) {
+                let value = |word: &u32| (*word >> shift & 0xFF).cast_signed() as f32;
+                let weighted = a.iter().zip(p).zip(b.iter().zip(q)).zip(c.iter().zip(r)).zip(d.iter().zip(s));
+                for ((total, ((((a, p), (b, q)), (c, r)), (d, s))), y_weight) in
+                    totals.iter_mut().zip(weighted).zip(y_weights)
+                {
+                    let sum = value(b).mul_add(*q, value(a) * p);
+                    let sum = value(d).mul_add(*s, value(c).mul_add(*r, sum));
+                    *total = sum.mul_add(*y_weight, *total);
                 }
             }
-            for (total, sum) in total.iter_mut().zip(sum) {
-                *total = sum.mul_add(y_weight, *total);
+        }
+        let mut bytes = [[0; BLOCK]; CHANNELS];
+        for (bytes, totals) in bytes.iter_mut().zip(&totals) {
+            for (byte, total) in bytes.iter_mut().zip(totals) {
+                *byte = whole(total.clamp(0.0, 255.0)) as u8;
             }
         }
-        let [red, green, blue, _] = total.map(|value| value.round_ties_even() as u8);
-        [red, green, blue]
+        bytes
     }
 
-    /// Four pixels of a row from a column on, those beyond a border repeated, each with a byte behind it.
+    /// Reads four pixels of a row for each position, all of which are in the image: three bytes each, and one behind them.
     #[inline(always)]
-    fn four(&self, row: usize, left: i64) -> [[u8; 4]; 4] {
-        let start = row * self.width;
-        let at = |column: i64| {
-            let place = (start + column.clamp(0, self.width as i64 - 1) as usize) * CHANNELS;
-            self.bytes.get(place..).and_then(<[u8]>::first_chunk::<4>).copied().unwrap_or_default()
-        };
-        if let Ok(column) = usize::try_from(left)
-            && column + 4 <= self.width
-        {
-            let place = (start + column) * CHANNELS;
-            let bytes = self.bytes.get(place..).and_then(<[u8]>::first_chunk::<13>);
-            if let Some([a, b, c, d, e, f, g, h, i, j, k, l, m]) = bytes.copied() {
-                return [[a, b, c, d], [d, e, f, g], [g, h, i, j], [j, k, l, m]];
+    fn read(&self, x: &WarpTaps, y: &WarpTaps, row: i32, words: &mut [[u32; BLOCK]; 4]) {
+        let [a, b, c, d] = words;
+        let words = a.iter_mut().zip(b).zip(c).zip(d);
+        for ((((a, b), c), d), (left, top)) in words.zip(x.first.iter().zip(&y.first)) {
+            let row = (top.wrapping_add(row)).cast_unsigned() as usize;
+            let pixel = row.wrapping_mul(self.width).wrapping_add(left.cast_unsigned() as usize);
+            let bytes = self.bytes.get(pixel.wrapping_mul(CHANNELS)..).and_then(<[u8]>::first_chunk::<16>);
+            let bytes = u128::from_le_bytes(*bytes.unwrap_or(&[0; 16]));
+            (*a, *b, *c, *d) = (bytes as u32, (bytes >> 24) as u32, (bytes >> 48) as u32, (bytes >> 72) as u32);
+        }
+    }
+
+    /// The same for positions anywhere: pixels at the borders are repeated.
+    fn read_clamped(&self, x: &WarpTaps, y: &WarpTaps, row: i32, words: &mut [[u32; BLOCK]; 4]) {
+        let within = |place: i32, side: usize| usize::try_from(place).unwrap_or(0).min(side - 1);
+        for (words, tap) in words.iter_mut().zip(0..) {
+            for (word, (left, top)) in words.iter_mut().zip(x.first.iter().zip(&y.first)) {
+                let pixel = within(top + row, self.height) * self.width + within(left + tap, self.width);
+                let bytes = self.bytes.get(pixel * CHANNELS..).and_then(<[u8]>::first_chunk::<4>);
+                *word = u32::from_le_bytes(*bytes.unwrap_or(&[0; 4]));
             }
         }
-        [at(left), at(left + 1), at(left + 2), at(left + 3)]
     }
 }
 
-/// The first of the four pixels around a position along a side, and their weights.
-#[inline(always)]
-fn taps(position: f32, side: usize) -> (i64, [f32; 4]) {
-    // OpenCV keeps positions within three times the image, or what it takes for a small one.
-    let bound = side.max(16) as f32;
-    let position = position.max(-bound).min(bound * 2.0);
-    let floor = position.floor();
-    (floor as i64 - 1, weights(position - floor))
+/// A row of the result, as it lies in the image.
+struct WarpLine {
+    /// The numerators of x and y, and the denominator, at the first pixel.
+    start: [f64; 3],
+    /// Added for each pixel.
+    step: [f64; 3],
+}
+
+impl WarpLine {
+    #[inline(always)]
+    fn new(matrix: &PerspectiveMatrix, y: usize) -> Self {
+        Self {
+            start: matrix.map(|[_, by_y, constant]| f64::from(y as f32 * by_y + constant)),
+            step: matrix.map(|[by_x, ..]| f64::from(by_x)),
+        }
+    }
+
+    /// The positions of pixels from `start` on.
+    #[inline(always)]
+    fn positions(&self, start: usize) -> [[f32; BLOCK]; 2] {
+        let ([x_start, y_start, z_start], [x_step, y_step, z_step]) = (self.start, self.step);
+        let mut positions = [[0.0; BLOCK]; 2];
+        let [xs, ys] = &mut positions;
+        let first = start as f64;
+        for ((x, y), place) in xs.iter_mut().zip(ys).zip(PLACES) {
+            let column = first + place;
+            let inverse = 1.0 / (z_start + z_step * column);
+            *x = ((x_start + x_step * column) * inverse) as f32;
+            *y = ((y_start + y_step * column) * inverse) as f32;
+        }
+        positions
+    }
+}
+
+/// The four pixels around each position along a side.
+struct WarpTaps {
+    first: [i32; BLOCK],
+    weights: [[f32; BLOCK]; 4],
+}
+
+impl WarpTaps {
+    #[inline(always)]
+    fn new(positions: &[f32; BLOCK], side: usize) -> Self {
+        // OpenCV keeps positions within three times the image, or what it takes for a small one.
+        let bound = side.max(16) as f32;
+        let mut taps = Self { first: [0; BLOCK], weights: [[0.0; BLOCK]; 4] };
+        let [a, b, c, d] = &mut taps.weights;
+        let weights = a.iter_mut().zip(b).zip(c).zip(d);
+        for ((position, first), (((a, b), c), d)) in positions.iter().zip(&mut taps.first).zip(weights) {
+            let position = position.max(-bound).min(bound * 2.0);
+            let floor = position.floor();
+            *first = whole(floor).wrapping_sub(1);
+            [*a, *b, *c, *d] = weights_at(position - floor);
+        }
+        taps
+    }
+
+    /// Returns true if all pixels are within a side.
+    #[inline(always)]
+    fn is_within(&self, side: usize) -> bool {
+        let last = side as i32 - 4;
+        self.first.iter().fold(true, |within, first| within & (*first >= 0) & (*first <= last))
+    }
 }
 
 /// The cubic weights at a distance from the second pixel, with the parameter -0.75.
 #[inline(always)]
-fn weights(distance: f32) -> [f32; 4] {
+fn weights_at(distance: f32) -> [f32; 4] {
     const A: f32 = -0.75;
     let (squared, rest) = (distance * distance, 1.0 - distance);
     let first = A * (distance * (rest * rest));
@@ -113,6 +187,19 @@ fn weights(distance: f32) -> [f32; 4] {
     let second = squared.mul_add((A + 2.0).mul_add(distance, -(A + 3.0)), 1.0);
     [first, second, 1.0 - first - second - last, last]
 }
+
+/// The nearest integer of a number below two million, halves to the even one. Unlike a conversion, it becomes vector code.
+#[inline(always)]
+const fn whole(value: f32) -> i32 {
+    // Adding it rounds to an integer, which is then in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    (value + ROUND).to_bits().wrapping_sub(ROUND.to_bits()).cast_signed()
+}
+
+/// Pixels whose positions are computed together.
+const BLOCK: usize = 16;
+/// Their places.
+const PLACES: [f64; BLOCK] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
 
 /// The matrix from a result of this size back to the image.
 ///
@@ -185,7 +272,7 @@ fn solved(mut rows: [[f64; 9]; 8]) -> Option<[f64; 8]> {
     Some(solution)
 }
 
-/// The inverse of a matrix, in FP32; `None` if there is none.
+/// The inverse of a matrix, in FP32; `None` without one.
 fn inverse(matrix: &[[f64; 3]; 3]) -> Option<PerspectiveMatrix> {
     let [[a, b, c], [d, e, f], [g, h, i]] = *matrix;
     let determinant = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g);

@@ -133,7 +133,7 @@ fn doubled_area(path: &[HullPoint]) -> i64 {
     parts.sum()
 }
 
-/// Drops points that repeat another or lie between edges of one slope, until there is none.
+/// Drops points that repeat another or lie between edges of one slope, as long as there is such a point.
 fn drop_flat(outline: &mut Vec<HullPoint>) {
     let mut index = 0;
     let mut kept_count = 0;
