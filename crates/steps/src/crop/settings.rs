@@ -8,18 +8,18 @@ use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
 use crate::image::SourceReading;
 use crate::image::geometry::{ResizeFilter, Size};
 use crate::image::normal::{Normal, PixelLayout};
-use crate::image::pixels::Pixels;
+use crate::image::pixels::{Pixels, Window};
 use crate::image::settings::{
-    ARITHMETIC, DATATYPE, ENCODING, EXIF, FILTER, INPUT_ORDER, LAYOUT, LIBRARY, MEAN, NUMBERS, ORDER, SCALE, STD,
-    filter, normal, reading, size,
+    ARITHMETIC, DATATYPE, ENCODING, EXIF, FILTER, INPUT, INPUT_ORDER, LAYOUT, LIBRARY, MEAN, NUMBERS, ORDER, SCALE,
+    STD, filter, normal, reading, size,
 };
-use crate::image::{opencv, pillow, settings};
+use crate::image::{opencv, pillow};
 use crate::kind::StepPort;
 use crate::limits::IMAGE_SIDE_MAX;
 
 /// The inputs.
 pub const INPUTS: &[StepPort] = &[
-    StepPort { is_optional: false, ..settings::INPUTS[0] },
+    INPUT,
     StepPort {
         name: "boxes",
         about: "Numbers [rows, n, 4, 2], or [n, 4, 2] for one image: corners, clockwise from the upper left one. Or \
@@ -180,7 +180,7 @@ impl CropSettings {
         match self.filter {
             ResizeFilter::Opencv(filter) => opencv::resized(&part, width, canvas.height, filter),
             ResizeFilter::Pillow(filter) => {
-                let whole = crate::image::pixels::Window::whole(width, canvas.height);
+                let whole = Window::whole(width, canvas.height);
                 pillow::resized(&part, width, canvas.height, whole, filter)
             }
         }

@@ -15,13 +15,16 @@ use crate::kind::StepPort;
 use crate::limits::IMAGE_SIDE_MAX;
 
 /// The input.
-pub const INPUTS: &[StepPort] = &[StepPort {
+pub const INPUT: StepPort = StepPort {
     name: "image",
     about: "BYTES [rows] or [rows, 1]: a file in each element. UINT8 [bytes]: one file; [rows, bytes]: a file in \
             each row, with any bytes behind it; [height, width, 3] or [rows, height, width, 3]: decoded \
             pixels.",
     is_optional: false,
-}];
+};
+
+/// All inputs.
+pub const INPUTS: &[StepPort] = &[INPUT];
 
 /// The outputs.
 pub const OUTPUTS: &[StepPort] = &[
@@ -109,7 +112,7 @@ pub const DATATYPE: Field = field(
     "datatype",
     FieldKind::Choice(&["FP32", "FP16", "UINT8"]),
     "\"FP32\"",
-    "The datatype of `pixels`. UINT8 has the values as they are.",
+    "The datatype of the output. UINT8 has the values as they are.",
 );
 /// `layout`.
 pub const LAYOUT: Field = field("layout", FieldKind::Choice(&["NCHW", "NHWC"]), "\"NCHW\"", "The order of dimensions.");

@@ -4,6 +4,7 @@
 use crate::text_boxes::hull::HullPoint;
 
 /// The pixels of a rectangle of a map that lie in a polygon.
+#[derive(Default)]
 pub struct PolygonMask {
     width: usize,
     height: usize,
@@ -23,11 +24,6 @@ struct FallingEdge {
 }
 
 impl PolygonMask {
-    /// An empty mask.
-    pub fn new() -> Self {
-        Self { width: 0, height: 0, cells: Vec::new() }
-    }
-
     /// Draws a polygon on an empty mask of this size, which the caller has checked.
     pub fn draw(&mut self, width: usize, height: usize, points: impl ExactSizeIterator<Item = HullPoint> + Clone) {
         (self.width, self.height) = (width, height);

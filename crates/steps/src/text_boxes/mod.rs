@@ -135,7 +135,7 @@ impl TextBoxes {
     fn found(&self, map: &[f32], sides: Sides, image: Sides) -> Result<Vec<TextBox>, Error> {
         let [_, width] = sides;
         let contours = BinaryMap::new(map, width, self.threshold, self.is_dilated).contours(self.candidates_max);
-        let mut scores = ScoredMap { map, sides, mask: PolygonMask::new(), pixel_count: 0 };
+        let mut scores = ScoredMap { map, sides, mask: PolygonMask::default(), pixel_count: 0 };
         let mut boxes = Vec::new();
         for contour in &contours {
             boxes.extend(self.text_box(contour, &mut scores, image)?);
