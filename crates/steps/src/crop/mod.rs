@@ -28,8 +28,9 @@ pub const KIND: StepKind = StepKind {
     name: "crop",
     about: "Cuts boxes out of images, and writes them as numbers for a network, in one batch. Boxes with four corners are \
             made upright byte for byte as `get_rotate_crop_image` of PaddleOCR does with OpenCV 5, which interpolates \
-            with cubic weights in FP32; those with two sides are cut out as they are. Then each is resized as by the step \
-            `image`. The crops of all images follow each other.",
+            with cubic weights in FP32; OpenCV 4 has tables of weights, and values that differ by a few of 255. Upright \
+            boxes are cut out as they are. Then each is resized as by the step `image`. The crops of all images follow \
+            each other.",
     inputs: INPUTS,
     outputs: OUTPUTS,
     fields: FIELDS,

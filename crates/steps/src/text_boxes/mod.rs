@@ -30,7 +30,8 @@ pub const KIND: StepKind = StepKind {
     name: "text_boxes",
     about: "Finds the boxes of lines of text in the map of a DB text detector, as PaddleOCR's `DBPostProcess` and \
             `filter_tag_det_res` do with OpenCV 5 and pyclipper: contours of what is above the threshold, the smallest \
-            rectangle around each, its mean score, the rectangle grown by `unclip_ratio`, scaled to the image and rounded. \
+            rectangle around each, its mean score, the rectangle grown by `unclip_ratio`, scaled to the image and rounded. With \
+            OpenCV 4, which takes other ones among rectangles of nearly equal area, about one box of a hundred differs. \
             Corners are in the order of the upper left, upper right, lower right and lower left one. Images can have \
             different counts: shorter rows are filled up with zeros, and `counts` has the count of each.",
     inputs: &[
