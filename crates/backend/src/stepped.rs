@@ -132,6 +132,11 @@ impl Instance for SteppedInstance {
         let mut groups: Vec<Vec<Request>> = Vec::new();
         for request in requests {
             let Some(request) = before(&self.spec, &self.steps, request, clock) else { continue };
+            let engine = self.steps.engine.as_ref().filter(|engine| !engine.has_batch_axis());
+            if let Some(outputs) = engine.and_then(|engine| outputs_of_nothing(engine, &request.inputs)) {
+                answer_without_run(request, outputs, clock);
+                continue;
+            }
             let has_shapes_of = |group: &Vec<Request>| {
                 let shapes = |request: &Request| -> Vec<Shape> {
                     let has_axis = self.spec.has_batch_axis();
@@ -237,6 +242,29 @@ fn before(spec: &Arc<ModelSpec>, steps: &Arc<ModelSteps>, mut request: Request, 
             None
         }
     }
+}
+
+/// The outputs of the model between the steps for inputs without a row, such as the crops of a picture in which nothing was
+/// found: engines refuse such inputs, or do worse. `None` where an input has rows, or an output has a fixed number of them.
+fn outputs_of_nothing(engine: &ModelSpec, inputs: &[Tensor]) -> Option<Vec<Tensor>> {
+    if inputs.is_empty() || !inputs.iter().all(|input| input.shape.first() == Some(&0)) {
+        return None;
+    }
+    let outputs = engine.outputs.iter().map(|output| {
+        let shape: Shape = output.model_shape.iter().map(|size| (*size).max(0)).collect();
+        let is_empty = shape.first() == Some(&0);
+        is_empty.then(|| Tensor { datatype: output.datatype, shape, contents: bytes::Bytes::new() })
+    });
+    outputs.collect()
+}
+
+/// Answers a request for which there is nothing to run.
+fn answer_without_run(mut request: Request, outputs: Vec<Tensor>, clock: Clock) {
+    let now = clock();
+    let stamps = &mut request.responder.stamps;
+    (stamps.input_end, stamps.infer_end, stamps.output_end) = (now, now, now);
+    request.responder.set_batch(request.rows, true);
+    request.responder.send(Ok(outputs));
 }
 
 /// A sink that runs the steps behind the model on an answer, on its way to the shard.
@@ -366,6 +394,27 @@ fn pattern(spec: &ModelSpec, wanted: &TensorSpec, rows: u32) -> Shape {
 mod tests {
     use super::*;
     use base::error::Code;
+
+    #[test]
+    fn inputs_without_rows_have_outputs_without_rows() {
+        use crate::trial::{spec, tensor};
+        use base::tensor::Datatype::{Fp32, Int64};
+        let engine =
+            spec(0, &[("crops", Fp32, &[-1, 3])], &[("logits", Fp32, &[-1, -1, 9]), ("lengths", Int64, &[-1])]);
+        let shapes = |rows: i64| {
+            let values = vec![0.0_f32; 3 * rows as usize];
+            let outputs = outputs_of_nothing(&engine, &[tensor(&[rows, 3], &values)])?;
+            Some(outputs.into_iter().map(|output| output.shape.to_vec()).collect::<Vec<_>>())
+        };
+        assert_eq!(shapes(0), Some(vec![vec![0, 0, 9], vec![0]]));
+        assert_eq!(shapes(1), None);
+        let fixed = spec(0, &[("x", Fp32, &[-1])], &[("y", Fp32, &[2])]);
+        assert!(
+            outputs_of_nothing(&fixed, &[tensor::<f32>(&[0], &[])]).is_none(),
+            "the model has to say what they are"
+        );
+        assert!(outputs_of_nothing(&engine, &[]).is_none());
+    }
 
     #[test]
     fn a_step_that_panics_fails_its_request() {

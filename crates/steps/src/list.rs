@@ -38,15 +38,15 @@ pub struct StepList {
     model: Option<usize>,
     /// The names of all tensors; steps refer to them by index.
     names: Vec<String>,
-    /// The tensors that are read before a step has written them.
+    /// The tensors that the steps on one side of the model read and that no step on that side has written before.
     inputs: Vec<ListInput>,
 }
 
-/// A tensor that a list reads from outside.
-#[derive(Clone, Copy, Debug)]
+/// A tensor that the steps on one side of the model read from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ListInput {
     index: usize,
-    /// It is read first behind the model, which may write it.
+    /// Steps behind the model read it: the model wrote it, a step before the model, or the request has it.
     is_behind_model: bool,
 }
 
@@ -97,8 +97,8 @@ impl StepList {
         self.names_read(false)
     }
 
-    /// The names of the tensors that the steps behind the model read and no step writes before: outputs of the model, or
-    /// tensors from outside.
+    /// The names of the tensors that the steps behind the model read and none of them writes before: outputs of the model,
+    /// tensors that steps before the model wrote, or tensors from outside.
     pub fn inputs_behind_model(&self) -> impl Iterator<Item = &str> {
         self.names_read(true)
     }
@@ -118,7 +118,7 @@ impl StepList {
     /// # Errors
     /// That of the first step that fails, after its number and kind.
     pub fn begin(&self, input: impl Fn(&str) -> Option<Tensor>) -> Result<StepTensors<'_>, Error> {
-        let mut tensors = self.tensors(input);
+        let mut tensors = self.tensors(false, input);
         tensors.run(0..self.model.unwrap_or(self.steps.len()))?;
         Ok(tensors)
     }
@@ -129,7 +129,7 @@ impl StepList {
     /// # Errors
     /// That of the first step that fails, after its number and kind.
     pub fn finish(&self, input: impl Fn(&str) -> Option<Tensor>) -> Result<StepTensors<'_>, Error> {
-        let mut tensors = self.tensors(input);
+        let mut tensors = self.tensors(true, input);
         tensors.run(self.model.unwrap_or(self.steps.len())..self.steps.len())?;
         Ok(tensors)
     }
@@ -144,10 +144,10 @@ impl StepList {
         Ok(outputs.iter().map(|name| tensors.take(name).or_else(|| input(name))).collect())
     }
 
-    /// The tensors that are there before a step has run.
-    fn tensors(&self, input: impl Fn(&str) -> Option<Tensor>) -> StepTensors<'_> {
+    /// The tensors that are there before a step on one side of the model has run.
+    fn tensors(&self, is_behind_model: bool, input: impl Fn(&str) -> Option<Tensor>) -> StepTensors<'_> {
         let mut by_index = vec![None; self.names.len()];
-        for ListInput { index, .. } in &self.inputs {
+        for ListInput { index, .. } in self.inputs.iter().filter(|input| input.is_behind_model == is_behind_model) {
             if let (Some(place), Some(name)) = (by_index.get_mut(*index), self.names.get(*index)) {
                 *place = input(name);
             }
@@ -217,12 +217,15 @@ impl StepList {
         Ok(())
     }
 
-    /// The index of a tensor that a step reads; a new name is an input of the list.
+    /// The index of a tensor that a step reads; one that no step on its side of the model has written is an input.
     fn index_of_read(&mut self, name: String) -> usize {
-        let known = self.names.len();
         let index = self.index_of(name);
-        if index == known {
-            self.inputs.push(ListInput { index, is_behind_model: self.model.is_some() });
+        let own_side = self.steps.get(self.model.unwrap_or(0)..).unwrap_or_default();
+        let is_written =
+            own_side.iter().flat_map(|step| step.outputs.iter().flatten()).any(|written| *written == index);
+        let input = ListInput { index, is_behind_model: self.model.is_some() };
+        if !is_written && !self.inputs.contains(&input) {
+            self.inputs.push(input);
         }
         index
     }
@@ -386,6 +389,33 @@ mod tests {
         assert_eq!(got[2], None);
         let error = list.run(|_| None, &["y"]).unwrap_err();
         assert_eq!(error.text(), "step 1 (cast): 'input' needs a tensor, but none came");
+    }
+
+    #[test]
+    fn steps_behind_the_model_read_what_was_there_before_it() {
+        let list = read(
+            r#"{"steps": [
+                {"step": "cast", "input": "x", "output": "whole", "datatype": "INT64"},
+                {"step": "model"},
+                {"step": "cast", "input": "whole", "output": "y", "datatype": "FP32"},
+                {"step": "cast", "input": "x", "output": "z", "datatype": "FP32"},
+                {"step": "cast", "input": "y", "output": "again", "datatype": "INT64"}
+            ]}"#,
+        );
+        let list = list.unwrap();
+        assert_eq!(list.inputs().collect::<Vec<_>>(), ["x"]);
+        assert_eq!(list.inputs_behind_model().collect::<Vec<_>>(), ["whole", "x"]);
+        let (x, whole) = (of_floats(&[1], vec![1.7]), of_floats(&[1], vec![3.0]));
+        let named = |name: &str| match name {
+            "x" => Some(x.clone()),
+            "whole" => Some(whole.clone()),
+            _ => None,
+        };
+        let mut got = list.finish(named).unwrap();
+        assert_eq!(floats("y", &got.take("y").unwrap()).unwrap()[..], [3.0]);
+        assert_eq!(floats("z", &got.take("z").unwrap()).unwrap()[..], [1.7]);
+        // What the steps before the model read is not taken for a tensor of theirs.
+        assert!(list.begin(named).unwrap().get("y").is_none());
     }
 
     #[test]
