@@ -66,6 +66,7 @@ mod memory_slope;
 mod metrics;
 mod models;
 mod namespacing;
+mod ocr_example;
 mod onnx_suite;
 mod onnxruntime;
 mod oracle;

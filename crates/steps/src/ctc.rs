@@ -196,7 +196,8 @@ impl Step for Ctc {
     fn run(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
         let Some(Some(input)) = inputs.first() else { return Ok(Vec::new()) };
         let (rows, [time, symbols]) = trailing("logits", "[time, symbols]", input)?;
-        if symbols != self.vocabulary.len() || time == 0 {
+        // Without a row there is nothing to decode: the output of a network that had nothing to read.
+        if symbols != self.vocabulary.len() || (time == 0 && rows > 0) {
             let (shape, count) = (&input.shape[..], self.vocabulary.len());
             return Err(Error::invalid(format!(
                 "'logits' must have {count} symbols, as the vocabulary with its blank has, and a time step, but its \
@@ -205,7 +206,7 @@ impl Step for Ctc {
         }
         let values = floats("logits", input)?;
         let (mut texts, mut scores) = (TextWriter::default(), Vec::with_capacity(rows));
-        for row in values.chunks_exact(time.saturating_mul(symbols)) {
+        for row in values.chunks_exact(time.saturating_mul(symbols).max(1)) {
             let (text, values) = self.decode(row, symbols);
             texts.push("text", text.as_bytes())?;
             scores.push(mean_as_numpy(&values));
@@ -220,7 +221,7 @@ impl Step for Ctc {
 mod tests {
     use super::*;
     use crate::tensors::{of_floats, of_strings};
-    use crate::trial::{built, fault};
+    use crate::trial::{built, fault, run};
 
     #[test]
     fn symbols_are_lines_or_an_object() {
@@ -232,6 +233,15 @@ mod tests {
         bad(b"{\"a\": 1}", "the index of \"a\" must be below the count of symbols");
         bad(b"{\"a\": 1, \"b\": 1}", "two symbols have the same index");
         bad(b"a\xff", "byte 1 is not UTF-8");
+    }
+
+    #[test]
+    fn no_rows_have_no_texts() {
+        for shape in [[0, 0, 2], [0, 5, 2]] {
+            let logits = of_floats(&shape, vec![]);
+            let outputs = run("ctc", &[("logits", &logits)], &["text", "score"], r#""vocabulary": ["", "a"]"#).unwrap();
+            assert!(outputs.iter().all(|output| output.shape[..] == [0] && output.contents.is_empty()));
+        }
     }
 
     #[test]
