@@ -3,7 +3,7 @@
 use base::error::Error;
 
 use super::fault;
-use super::transform::{Band, in_file_order};
+use super::transform::{Band, Factors};
 use crate::image::check_size;
 
 /// The image that a frame header describes (T.81 B.2.2).
@@ -187,14 +187,14 @@ impl JpegFrame {
             let size = component.blocks_across * component.blocks_down * 64;
             component.samples = vec![0; size];
             let (stride, across) = (component.stride(), component.blocks_across);
-            let factors = in_file_order(&component.quantisation.unwrap_or([0; 64]));
+            let factors = Factors::new(&component.quantisation.unwrap_or([0; 64]));
             let mut band = Band::new(across);
             let rows = component.samples.chunks_exact_mut(stride * 8);
             for (rows, blocks) in rows.zip(component.coefficients.chunks_exact(across)) {
                 for (index, coefficients) in blocks.iter().enumerate() {
                     let Some(mut block) = band.block(index) else { continue };
-                    for (at, (coefficient, factor)) in coefficients.iter().zip(factors).enumerate() {
-                        block.set(at, coefficient.wrapping_mul(factor));
+                    for (at, coefficient) in coefficients.iter().enumerate() {
+                        block.set(at, *coefficient, &factors);
                     }
                 }
                 band.write_samples(rows);

@@ -13,9 +13,9 @@ pub struct HuffmanTable {
 
 /// An entry of the lookup: a code alone, a code with the number behind it, or no code as short as that.
 pub enum HuffmanEntry {
-    /// A symbol, whose bits were taken.
+    /// A symbol, whose bits were taken: 16 at most.
     Symbol(u8),
-    /// A number of a block after `run` zeros; all bits were taken.
+    /// A number of a block after `run` zeros; all bits were taken: [`LOOKUP_BITS`] at most.
     Number { run: usize, value: i16 },
 }
 
@@ -62,75 +62,43 @@ impl HuffmanTable {
     }
 }
 
-/// The bits of a scan, from the most significant one. Behind them come zeros. A loop works on a copy, which
-/// the compiler keeps in registers, so its rare parts take and return it.
-#[derive(Clone, Copy)]
+/// The bits of a scan up to a restart marker or its end, from the most significant one. Behind them come zeros.
 pub struct Bits<'a> {
+    /// The file from the marker on.
     rest: &'a [u8],
-    /// The next bits, from the top.
-    buffer: u64,
-    count: u32,
-    /// Bits among the last ones that were added behind the end of the scan.
-    added: u32,
+    /// The bytes before the marker, without those that are stuffed, then [`PADDING`].
+    bytes: Vec<u8>,
+    reader: BitReader,
 }
 
-impl<'a> Bits<'a> {
-    pub const fn new(rest: &'a [u8]) -> Self {
-        Self { rest, buffer: 0, count: 0, added: 0 }
-    }
+/// The place in the bytes. A loop works on a copy, which the compiler keeps in registers.
+#[derive(Clone, Copy, Default)]
+pub struct BitReader {
+    /// The next bits, from the top: those below the `count` first ones are right too, or 0.
+    buffer: u64,
+    count: u32,
+    /// The first byte that is not among the `count` bits.
+    at: usize,
+}
 
-    /// Has 33 bits ready.
+impl BitReader {
+    /// Has 56 bits ready.
     #[inline(always)]
-    pub fn refill(&mut self) {
-        if self.count > 32 {
-            return;
-        }
-        if let Some((word, rest)) = self.rest.split_first_chunk::<4>() {
-            let word = u32::from_be_bytes(*word);
-            let inverted = !word;
-            // No byte is 0xFF, behind which a byte is stuffed or a marker begins.
-            if inverted.wrapping_sub(0x0101_0101) & !inverted & 0x8080_8080 == 0 {
-                self.buffer |= u64::from(word) << 32_u32.wrapping_sub(self.count);
-                self.count = self.count.wrapping_add(32);
-                self.rest = rest;
-                return;
-            }
-        }
-        *self = self.refilled_slowly();
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn refilled_slowly(mut self) -> Self {
-        while self.count <= 56 {
-            let byte = match self.rest {
-                [0xFF, 0, rest @ ..] => {
-                    self.rest = rest;
-                    0xFF
-                }
-                [] | [0xFF, ..] => {
-                    self.added = self.added.saturating_add(8);
-                    0
-                }
-                [byte, rest @ ..] => {
-                    self.rest = rest;
-                    *byte
-                }
-            };
-            self.buffer |= u64::from(byte) << (56 - self.count);
-            self.count += 8;
-        }
-        self
+    pub fn refill(&mut self, bytes: &[u8]) {
+        let word = bytes.get(self.at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_be_bytes(*word));
+        self.buffer |= word >> (self.count & 63);
+        self.at = self.at.wrapping_add((63_u32.wrapping_sub(self.count) >> 3) as usize);
+        self.count |= 56;
     }
 
     /// Returns the next `count` bits, at most 16, without taking them.
     #[inline(always)]
-    fn peek(&self, count: u32) -> u32 {
+    const fn peek(&self, count: u32) -> u32 {
         (self.buffer >> 1 >> (63_u32.wrapping_sub(count) & 63)) as u32
     }
 
     #[inline(always)]
-    fn skip(&mut self, count: u32) {
+    const fn skip(&mut self, count: u32) {
         self.buffer <<= count & 63;
         self.count = self.count.wrapping_sub(count);
     }
@@ -149,7 +117,7 @@ impl<'a> Bits<'a> {
         extended(self.take(size).cast_signed(), size)
     }
 
-    /// Takes a code and, for short ones, the number behind it. [`Self::refill`] was called; 17 bits are left.
+    /// Takes a code and, for short ones, the number behind it. [`Self::refill`] was called.
     #[inline(always)]
     pub fn entry(&mut self, table: &HuffmanTable) -> HuffmanEntry {
         let entry = table.lookup.get(self.peek(LOOKUP_BITS) as usize).copied().unwrap_or(0);
@@ -166,7 +134,7 @@ impl<'a> Bits<'a> {
         HuffmanEntry::Symbol(symbol)
     }
 
-    /// Takes a code. [`Self::refill`] was called; 17 bits are left.
+    /// Takes a code. [`Self::refill`] was called.
     #[inline(always)]
     pub fn symbol(&mut self, table: &HuffmanTable) -> u8 {
         let entry = table.lookup.get(self.peek(LOOKUP_BITS) as usize).copied().unwrap_or(0);
@@ -186,6 +154,13 @@ impl<'a> Bits<'a> {
         ((entry >> 8 & 15) << 4 | size) as u8
     }
 
+    /// Takes the code of a first coefficient, and the number behind it. [`Self::refill`] was called.
+    #[inline(always)]
+    pub fn difference(&mut self, table: &HuffmanTable) -> i32 {
+        let size = u32::from(self.symbol(table) & 15);
+        self.number(size)
+    }
+
     /// A code that the lookup is too short for. One that no symbol has is 0, as in libjpeg.
     #[cold]
     #[inline(never)]
@@ -203,19 +178,67 @@ impl<'a> Bits<'a> {
         self.skip(16);
         (self, 0)
     }
+}
+
+impl<'a> Bits<'a> {
+    pub fn new(scan: &'a [u8]) -> Self {
+        let mut bits = Self { rest: scan, bytes: Vec::new(), reader: BitReader::default() };
+        bits.read_segment();
+        bits
+    }
+
+    /// The reader, and the bytes that it reads.
+    #[inline(always)]
+    pub fn parts(&mut self) -> (&mut BitReader, &[u8]) {
+        (&mut self.reader, &self.bytes)
+    }
+
+    /// Takes over the bytes before the next marker.
+    fn read_segment(&mut self) {
+        self.bytes.clear();
+        self.reader = BitReader::default();
+        loop {
+            let (chunks, _) = self.rest.as_chunks::<32>();
+            // A loop without an exit becomes vector code.
+            let is_plain = |chunk: &[u8; 32]| !chunk.iter().fold(false, |found, byte| found | (*byte == 0xFF));
+            let plain = chunks.iter().take_while(|chunk| is_plain(chunk)).count() * 32;
+            let last = self.rest.get(plain..).unwrap_or_default();
+            let size = plain + last.iter().position(|byte| *byte == 0xFF).unwrap_or(last.len());
+            let (plain, rest) = self.rest.split_at_checked(size).unwrap_or((self.rest, &[]));
+            self.bytes.extend_from_slice(plain);
+            self.rest = rest;
+            match rest {
+                [0xFF, 0, rest @ ..] => {
+                    self.bytes.push(0xFF);
+                    self.rest = rest;
+                }
+                _ => break,
+            }
+        }
+        self.bytes.extend_from_slice(&[0; PADDING]);
+    }
+
+    /// Bits that were not taken; below 0 if bits were taken that the scan does not have.
+    #[inline(always)]
+    const fn left(&self) -> i64 {
+        let size = self.bytes.len().saturating_sub(PADDING).cast_signed() as i64;
+        let at = self.reader.at.cast_signed() as i64;
+        size.wrapping_sub(at).wrapping_mul(8).wrapping_add(self.reader.count as i64)
+    }
 
     /// Returns true if bits were taken that the scan does not have.
     #[inline(always)]
     pub const fn is_exhausted(&self) -> bool {
-        self.added > self.count
+        self.left() < 0
     }
 
     /// Goes on behind a restart marker with this number; false if another marker or none comes.
     pub fn restart(&mut self, number: u8) -> bool {
         let filled = self.rest.iter().take_while(|byte| **byte == 0xFF).count();
         match self.rest.get(filled..) {
-            Some([marker, rest @ ..]) if filled > 0 && *marker == 0xD0 + number && self.count - self.added < 8 => {
-                *self = Self::new(rest);
+            Some([marker, rest @ ..]) if filled > 0 && *marker == 0xD0 + number && self.left() < 8 => {
+                self.rest = rest;
+                self.read_segment();
                 true
             }
             _ => false,
@@ -223,7 +246,7 @@ impl<'a> Bits<'a> {
     }
 
     /// The bytes from the marker behind the scan.
-    pub const fn into_rest(self) -> &'a [u8] {
+    pub fn into_rest(self) -> &'a [u8] {
         self.rest
     }
 }
@@ -236,9 +259,14 @@ fn extended(bits: i32, size: u32) -> i32 {
     bits.wrapping_add(if bits < half { offset } else { 0 })
 }
 
-/// Bits of the next lookup: codes of typical files are mostly shorter.
+/// Bits of the lookup: codes of typical files are mostly shorter.
 const LOOKUP_BITS: u32 = 10;
 /// Marks an entry that has the number behind its code. Below it is the count of bits, above it the symbol or
 /// the run of zeros, then the number.
 const NUMBER: u32 = 0x80;
 const LENGTH: u32 = 0x7F;
+/// Entries in a row that a refill is enough for, if all but the last one have their number: the last one has up to 16
+/// bits, and 15 more behind it.
+pub const ENTRIES: u32 = (56 - 31) / LOOKUP_BITS + 1;
+/// Bytes that a refill may read behind the last one.
+const PADDING: usize = 8;

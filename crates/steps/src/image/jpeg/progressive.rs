@@ -4,7 +4,7 @@ use base::error::Error;
 
 use super::fault;
 use super::frame::{Component, JpegFrame, Scan};
-use super::huffman::{Bits, HuffmanTable};
+use super::huffman::{BitReader, Bits, HuffmanTable};
 use super::scan::{Restarts, Tables, Units};
 
 /// Decodes a scan into the coefficients. Returns the bytes behind it.
@@ -72,13 +72,14 @@ fn dc_scan<'a>(
                 for line in 0..*down {
                     let start = (unit_row * *down + line) * component.blocks_across + unit * *across;
                     for block in component.coefficients.iter_mut().skip(start).take(*across) {
-                        bits.refill();
+                        let (reader, bytes) = bits.parts();
+                        reader.refill(bytes);
                         let [first, ..] = block;
                         if let Some(table) = table {
-                            let size = u32::from(bits.symbol(table) & 15);
-                            *prediction = prediction.wrapping_add(bits.number(size));
+                            let difference = reader.difference(table);
+                            *prediction = prediction.wrapping_add(difference);
                             *first = prediction.wrapping_shl(u32::from(scan.bit)) as i16;
-                        } else if bits.take(1) == 1 {
+                        } else if reader.take(1) == 1 {
                             *first |= 1 << scan.bit;
                         }
                     }
@@ -108,11 +109,14 @@ fn ac_scan<'a>(
             if restarts.is_due(&mut bits)? {
                 ended = 0;
             }
+            let (reader, bytes) = bits.parts();
+            let mut taken = *reader;
             if scan.bit_before == 0 {
-                first_bits(block, scan, table, &mut bits, &mut ended);
+                first_bits(block, scan, table, (&mut taken, bytes), &mut ended);
             } else {
-                next_bit(block, scan, table, &mut bits, &mut ended);
+                next_bit(block, scan, table, (&mut taken, bytes), &mut ended);
             }
+            *reader = taken;
         }
         if bits.is_exhausted() {
             return Err(fault("the file is truncated"));
@@ -123,14 +127,20 @@ fn ac_scan<'a>(
 
 /// Reads the first bits of a band of coefficients (T.81 G.1.2.2).
 #[inline(always)]
-fn first_bits(block: &mut [i16; 64], scan: &Scan, table: &HuffmanTable, bits: &mut Bits<'_>, ended: &mut u32) {
+fn first_bits(
+    block: &mut [i16; 64],
+    scan: &Scan,
+    table: &HuffmanTable,
+    (bits, bytes): (&mut BitReader, &[u8]),
+    ended: &mut u32,
+) {
     if *ended > 0 {
         *ended -= 1;
         return;
     }
     let mut at = scan.first;
     while at <= scan.last {
-        bits.refill();
+        bits.refill(bytes);
         let symbol = bits.symbol(table);
         let (run, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
         if size == 0 && run < 15 {
@@ -149,12 +159,18 @@ fn first_bits(block: &mut [i16; 64], scan: &Scan, table: &HuffmanTable, bits: &m
 }
 
 /// Reads one more bit of a band of coefficients (T.81 G.1.2.3).
-fn next_bit(block: &mut [i16; 64], scan: &Scan, table: &HuffmanTable, bits: &mut Bits<'_>, ended: &mut u32) {
+fn next_bit(
+    block: &mut [i16; 64],
+    scan: &Scan,
+    table: &HuffmanTable,
+    (bits, bytes): (&mut BitReader, &[u8]),
+    ended: &mut u32,
+) {
     let bit = 1_i16 << scan.bit;
     let mut at = scan.first;
     if *ended == 0 {
         while at <= scan.last {
-            bits.refill();
+            bits.refill(bytes);
             let symbol = bits.symbol(table);
             let (mut run, size) = (symbol >> 4, symbol & 15);
             let mut value = 0;
@@ -168,7 +184,7 @@ fn next_bit(block: &mut [i16; 64], scan: &Scan, table: &HuffmanTable, bits: &mut
             while at <= scan.last {
                 let Some(coefficient) = block.get_mut(at) else { break };
                 if *coefficient != 0 {
-                    refine(coefficient, bit, bits);
+                    refine(coefficient, bit, bits, bytes);
                 } else if run == 0 {
                     *coefficient = value;
                     break;
@@ -185,7 +201,7 @@ fn next_bit(block: &mut [i16; 64], scan: &Scan, table: &HuffmanTable, bits: &mut
             if let Some(coefficient) = block.get_mut(at)
                 && *coefficient != 0
             {
-                refine(coefficient, bit, bits);
+                refine(coefficient, bit, bits, bytes);
             }
             at += 1;
         }
@@ -194,8 +210,8 @@ fn next_bit(block: &mut [i16; 64], scan: &Scan, table: &HuffmanTable, bits: &mut
 }
 
 #[inline(always)]
-fn refine(coefficient: &mut i16, bit: i16, bits: &mut Bits<'_>) {
-    bits.refill();
+fn refine(coefficient: &mut i16, bit: i16, bits: &mut BitReader, bytes: &[u8]) {
+    bits.refill(bytes);
     if bits.take(1) == 1 && *coefficient & bit == 0 {
         *coefficient = coefficient.wrapping_add(if *coefficient >= 0 { bit } else { -bit });
     }

@@ -5,8 +5,8 @@ use base::error::Error;
 
 use super::fault;
 use super::frame::{Component, JpegFrame, Scan, ScanComponent};
-use super::huffman::{Bits, HuffmanEntry, HuffmanTable};
-use super::transform::{Band, BlockMut, in_file_order};
+use super::huffman::{BitReader, Bits, ENTRIES, HuffmanEntry, HuffmanTable};
+use super::transform::{Band, BlockMut, Factors};
 
 /// The Huffman tables at a scan.
 #[derive(Clone, Copy)]
@@ -87,8 +87,7 @@ impl Restarts {
 struct UnitRow<'a> {
     dc: &'a HuffmanTable,
     ac: &'a HuffmanTable,
-    /// The factors of coefficients, in the file's order.
-    factors: [i16; 128],
+    factors: Factors,
     /// Blocks in a unit along, and its rows of blocks.
     across: usize,
     bands: Vec<Band>,
@@ -111,7 +110,7 @@ pub fn decode<'a>(
         rows.push(UnitRow {
             dc: tables.dc(part.dc_table)?,
             ac: tables.ac(part.ac_table)?,
-            factors: in_file_order(&quantisation.unwrap_or([0; 64])),
+            factors: Factors::new(&quantisation.unwrap_or([0; 64])),
             across: *across,
             bands: std::iter::repeat_with(band).take(*down).collect(),
             prediction: 0,
@@ -142,10 +141,12 @@ pub fn decode<'a>(
 impl UnitRow<'_> {
     #[inline(always)]
     fn read_unit(&mut self, unit: usize, bits: &mut Bits<'_>) {
+        let (reader, bytes) = bits.parts();
         for band in &mut self.bands {
             for index in unit * self.across..(unit + 1) * self.across {
                 let Some(block) = band.block(index) else { continue };
-                self.prediction = read_block(bits, self.dc, self.ac, self.prediction, &self.factors, block);
+                let tables = (self.dc, self.ac, &self.factors);
+                self.prediction = read_block((reader, bytes), tables, self.prediction, block);
             }
         }
     }
@@ -160,45 +161,44 @@ impl UnitRow<'_> {
     }
 }
 
-/// Reads a block (T.81 F.2.2), multiplied by the factors in 16 bits, as the vector code of libjpeg-turbo
-/// does. Returns the prediction of the next one.
+/// Reads a block (T.81 F.2.2). Returns the prediction of the next one.
 #[inline(always)]
 fn read_block(
-    bits: &mut Bits<'_>,
-    dc: &HuffmanTable,
-    ac: &HuffmanTable,
+    (reader, bytes): (&mut BitReader, &[u8]),
+    (dc, ac, factors): (&HuffmanTable, &HuffmanTable, &Factors),
     prediction: i32,
-    factors: &[i16; 128],
     mut block: BlockMut<'_>,
 ) -> i32 {
-    let outer = bits;
-    let mut bits = *outer;
-    bits.refill();
-    let size = u32::from(bits.symbol(dc) & 15);
-    let mean = prediction.wrapping_add(bits.number(size));
-    let [factor, ..] = factors;
-    block.set(0, (mean as i16).wrapping_mul(*factor));
+    let mut bits = *reader;
+    bits.refill(bytes);
+    let mean = prediction.wrapping_add(bits.difference(dc));
+    block.set(0, mean as i16, factors);
     let mut at = 1_usize;
-    while at < 64 {
-        bits.refill();
-        let value = match bits.entry(ac) {
-            HuffmanEntry::Number { run, value } => {
-                at = at.wrapping_add(run);
-                value
+    'block: while at < 64 {
+        bits.refill(bytes);
+        for _ in 0..ENTRIES {
+            let (value, is_last) = match bits.entry(ac) {
+                HuffmanEntry::Number { run, value } => {
+                    at = at.wrapping_add(run);
+                    (value, false)
+                }
+                HuffmanEntry::Symbol(0xF0) => {
+                    at = at.wrapping_add(16);
+                    continue 'block;
+                }
+                HuffmanEntry::Symbol(symbol) if symbol & 15 == 0 => break 'block,
+                HuffmanEntry::Symbol(symbol) => {
+                    at = at.wrapping_add(usize::from(symbol >> 4));
+                    (bits.number(u32::from(symbol & 15)) as i16, true)
+                }
+            };
+            block.set(at, value, factors);
+            at = at.wrapping_add(1);
+            if is_last || at >= 64 {
+                break;
             }
-            HuffmanEntry::Symbol(0xF0) => {
-                at = at.wrapping_add(16);
-                continue;
-            }
-            HuffmanEntry::Symbol(symbol) if symbol & 15 == 0 => break,
-            HuffmanEntry::Symbol(symbol) => {
-                at = at.wrapping_add(usize::from(symbol >> 4));
-                bits.number(u32::from(symbol & 15)) as i16
-            }
-        };
-        block.set(at, value.wrapping_mul(factors.get(at & 127).copied().unwrap_or(0)));
-        at = at.wrapping_add(1);
+        }
     }
-    *outer = bits;
+    *reader = bits;
     mean
 }
