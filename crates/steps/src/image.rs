@@ -30,6 +30,7 @@ pub mod pillow;
 pub mod pixels;
 pub mod preset;
 pub(crate) mod settings;
+mod turn;
 pub(crate) mod vector;
 
 /// The kind.
@@ -111,11 +112,8 @@ impl SourceReading {
                 if self.is_upright { jpeg::oriented(pixels, orientation) } else { pixels }
             }
             Source::Pixels(Size { width, height }, bytes) => {
-                let mut bytes = bytes.to_vec();
-                if self.is_reversed {
-                    bytes.as_chunks_mut::<CHANNELS>().0.iter_mut().for_each(|pixel| pixel.reverse());
-                }
-                Pixels { width: *width, height: *height, bytes }
+                let pixels = Pixels::from_interleaved(*width, *height, bytes, CHANNELS);
+                if self.is_reversed { pixels.reversed() } else { pixels }
             }
         })
     }
@@ -123,6 +121,7 @@ impl SourceReading {
 
 /// One row on its way to the output.
 struct ImageRow {
+    /// The part that is kept.
     pixels: Pixels,
     /// The size of the file, upright.
     original: Size,
@@ -177,7 +176,7 @@ impl Image {
         &self,
         sources: &[Source<'_>],
         numbers: &N,
-        write: fn(&Pixels, &N, PixelLayout, &mut [T]),
+        write: fn(&Pixels, &ImagePlan, &N, PixelLayout, &mut Vec<T>),
     ) -> Result<ImageRows<T>, Error> {
         let mut rows = ImageRows { numbers: Vec::new(), canvas: self.settings.canvas(), places: Vec::new() };
         for (index, source) in sources.iter().enumerate() {
@@ -185,7 +184,7 @@ impl Image {
             let row = self.row(source).map_err(prefixed)?;
             if index == 0 {
                 rows.canvas = row.plan.canvas;
-                rows.numbers = vec![T::default(); output_size::<T>(sources.len(), rows.canvas)?];
+                rows.numbers.reserve_exact(output_size::<T>(sources.len(), rows.canvas)?);
             }
             let Size { width, height } = row.plan.canvas;
             if row.plan.canvas != rows.canvas {
@@ -194,9 +193,7 @@ impl Image {
                     rows.canvas.width, rows.canvas.height
                 ))));
             }
-            let size = width * height * CHANNELS;
-            let result = rows.numbers.get_mut(index * size..(index + 1) * size).unwrap_or_default();
-            write(&row.pixels, numbers, self.settings.layout, result);
+            write(&row.pixels, &row.plan, numbers, self.settings.layout, &mut rows.numbers);
             rows.places.push((row.original, row.plan));
         }
         Ok(rows)

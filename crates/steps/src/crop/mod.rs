@@ -11,9 +11,9 @@ use base::tensor::{Datatype, Tensor};
 use bytemuck::NoUninit;
 
 use crate::fields::StepFields;
-use crate::image::geometry::Size;
+use crate::image::geometry::{ImagePlan, Size};
 use crate::image::normal::{self, PixelLayout};
-use crate::image::pixels::{CHANNELS, Pixels, cropped};
+use crate::image::pixels::{CHANNELS, Pixels, Window, cropped};
 use crate::image::{PixelNumbers, Source};
 use crate::kind::{Step, StepKind};
 use crate::limits::IMAGE_OUTPUT_SIZE_MAX;
@@ -85,7 +85,7 @@ impl CropStep {
         rows: &[CropRow],
         datatype: Datatype,
         numbers: &N,
-        write: fn(&Pixels, &N, PixelLayout, &mut [T]),
+        write: fn(&Pixels, &ImagePlan, &N, PixelLayout, &mut Vec<T>),
     ) -> Result<Tensor, Error> {
         let canvas = self.settings.canvas(rows.iter().map(|row| row.region.size()));
         let Size { width, height } = canvas;
@@ -98,16 +98,17 @@ impl CropStep {
                 rows.len()
             )));
         }
-        let mut batch = vec![T::default(); count];
-        let mut results = batch.chunks_exact_mut(row_size.max(1));
+        let mut batch = Vec::with_capacity(count);
         for rows in rows.chunk_by(|left, right| left.image == right.image) {
             let Some(image) = rows.first().map(|row| row.image) else { break };
             let Some(pixels) = images.get_mut(image).and_then(Option::take) else { break };
             let cutter = Cutter::new(pixels, rows);
-            for (row, result) in rows.iter().zip(&mut results) {
+            for row in rows {
                 let part = cutter.part(&row.region)?;
                 let part = self.settings.resized(part, canvas);
-                place(&part, canvas, numbers, self.settings.layout, write, result);
+                let start = batch.len();
+                write(&part, &plan_of(&part), numbers, self.settings.layout, &mut batch);
+                widen(&mut batch, start, self.settings.layout, part.width, canvas);
             }
         }
         let shape = if self.settings.layout.is_planar {
@@ -119,25 +120,28 @@ impl CropStep {
     }
 }
 
-/// Writes a crop at the left of its canvas; zeros follow.
-fn place<T: Copy + Default, N>(
-    part: &Pixels,
-    canvas: Size,
-    numbers: &N,
-    layout: PixelLayout,
-    write: fn(&Pixels, &N, PixelLayout, &mut [T]),
-    result: &mut [T],
-) {
-    if part.width == canvas.width {
-        return write(part, numbers, layout, result);
+/// The plan of an image that is all of its canvas.
+fn plan_of(part: &Pixels) -> ImagePlan {
+    let size = Size { width: part.width, height: part.height };
+    let window = Window::whole(part.width, part.height);
+    ImagePlan { resized: size, window, canvas: size, left: 0, top: 0, colour: 0, ratio: 1.0 }
+}
+
+/// Moves the numbers from `start` on, of an image of this width, to the left of a wider canvas; zeros follow in each row.
+fn widen<T: Copy + Default>(batch: &mut Vec<T>, start: usize, layout: PixelLayout, width: usize, canvas: Size) {
+    if width == canvas.width {
+        return;
     }
-    let mut own = vec![T::default(); part.bytes.len()];
-    write(part, numbers, layout, &mut own);
     let elements = if layout.is_planar { 1 } else { CHANNELS };
-    let rows = result.chunks_exact_mut((canvas.width * elements).max(1));
-    for (row, from) in rows.zip(own.chunks_exact((part.width * elements).max(1))) {
-        if let Some(row) = row.get_mut(..from.len()) {
-            row.copy_from_slice(from);
+    let (from, to) = (width * elements, canvas.width * elements);
+    let rows = (batch.len() - start).checked_div(from).unwrap_or(0);
+    batch.resize(start + rows * to, T::default());
+    // From the last row on: its new place may be the old one of others, but not of those above it.
+    for row in (0..rows).rev() {
+        let (old, new) = (start + row * from, start + row * to);
+        batch.copy_within(old..old + from, new);
+        if let Some(rest) = batch.get_mut(new + from..new + to) {
+            rest.fill(T::default());
         }
     }
 }
@@ -152,7 +156,7 @@ impl Cutter {
     /// All boxes of an image are of one kind.
     fn new(pixels: Pixels, rows: &[CropRow]) -> Self {
         match rows.first().map(|row| &row.region) {
-            Some(CropRegion::Quad { .. }) => Self::Warped(WarpSource::new(pixels)),
+            Some(CropRegion::Quad { .. }) => Self::Warped(WarpSource::new(&pixels)),
             _ => Self::Upright(pixels),
         }
     }

@@ -9,7 +9,7 @@ use crate::image::vector::vectorized;
 /// The corners in the image, clockwise from that of the upper left corner of the result.
 pub type QuadCorners = [[f32; 2]; 4];
 
-/// The pixels of an image, with some bytes behind them: four pixels are read as 16 bytes.
+/// The pixels of an image one after the other, with some bytes behind them: four pixels are read as 16 bytes.
 pub struct WarpSource {
     width: usize,
     height: usize,
@@ -20,28 +20,32 @@ pub struct WarpSource {
 pub type PerspectiveMatrix = [[f32; 3]; 3];
 
 impl WarpSource {
-    /// Takes over the pixels of an image that has some.
-    pub fn new(pixels: Pixels) -> Self {
-        let Pixels { width, height, mut bytes } = pixels;
+    /// The pixels of an image that has some.
+    pub fn new(pixels: &Pixels) -> Self {
+        let mut bytes = pixels.interleaved();
         bytes.extend([0; 4]);
-        Self { width, height, bytes }
+        Self { width: pixels.width, height: pixels.height, bytes }
     }
 
     /// The pixels of a quadrilateral. The caller has checked the size of the result.
     pub fn warped(&self, matrix: &PerspectiveMatrix, width: usize, height: usize) -> Pixels {
         let mut bytes = vec![0; width * height * CHANNELS];
+        let (reds, others) = bytes.split_at_mut(width * height);
+        let (greens, blues) = others.split_at_mut(width * height);
         vectorized(
             #[inline(always)]
             || {
-                for (y, row) in bytes.chunks_exact_mut(width * CHANNELS).enumerate() {
+                let rows = reds.chunks_exact_mut(width).zip(greens.chunks_exact_mut(width));
+                for (y, ((reds, greens), blues)) in rows.zip(blues.chunks_exact_mut(width)).enumerate() {
                     let line = WarpLine::new(matrix, y);
-                    let (pixels, _) = row.as_chunks_mut::<CHANNELS>();
-                    for (pixels, start) in pixels.chunks_mut(BLOCK).zip((0..).step_by(BLOCK)) {
+                    let blocks = reds.chunks_mut(BLOCK).zip(greens.chunks_mut(BLOCK)).zip(blues.chunks_mut(BLOCK));
+                    for (((reds, greens), blues), start) in blocks.zip((0..).step_by(BLOCK)) {
                         let [x, y] = line.positions(start);
                         let (x, y) = (WarpTaps::new(&x, self.width), WarpTaps::new(&y, self.height));
-                        let [reds, greens, blues] = self.block(&x, &y);
-                        for (((pixel, red), green), blue) in pixels.iter_mut().zip(reds).zip(greens).zip(blues) {
-                            *pixel = [red, green, blue];
+                        for (places, values) in [reds, greens, blues].into_iter().zip(self.block(&x, &y)) {
+                            for (place, value) in places.iter_mut().zip(values) {
+                                *place = value;
+                            }
                         }
                     }
                 }

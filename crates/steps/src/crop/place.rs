@@ -7,7 +7,7 @@ use crate::boxes::BoxFormat;
 use crate::crop::perspective::{PerspectiveMatrix, QuadCorners, matrix};
 use crate::crop::settings::CropSettings;
 use crate::image::geometry::Size;
-use crate::image::pixels::{CHANNELS, Pixels, Window};
+use crate::image::pixels::{Pixels, Window};
 use crate::limits::{CROP_PIXELS_MAX, CROPS_MAX, IMAGE_SIDE_MAX};
 use crate::tensors::{floats, integers, trailing};
 
@@ -206,12 +206,11 @@ pub fn check_pixels(mut sizes: impl Iterator<Item = Size>) -> Result<(), Error> 
 /// Turns an image by 90° to the left: `np.rot90`.
 pub fn turned(source: &Pixels) -> Pixels {
     let (width, height) = (source.height, source.width);
-    let mut bytes = Vec::with_capacity(source.bytes.len());
-    for column in (0..source.width).rev() {
-        for row in source.rows() {
-            let pixel = row.as_chunks::<CHANNELS>().0.get(column);
-            bytes.extend_from_slice(pixel.unwrap_or(&[0; CHANNELS]));
+    source.mapped(width, height, |from, to| {
+        for (column, row) in (0..source.width).rev().zip(to.chunks_exact_mut(width.max(1))) {
+            for (place, from) in row.iter_mut().zip(from.chunks_exact(source.width.max(1))) {
+                *place = from.get(column).copied().unwrap_or(0);
+            }
         }
-    }
-    Pixels { width, height, bytes }
+    })
 }

@@ -6,12 +6,12 @@ use base::error::Error;
 
 use crate::image::check_size;
 use crate::image::jpeg::{self, Orientation, tiff_orientation};
-use crate::image::pixels::{CHANNELS, Pixels};
+use crate::image::pixels::Pixels;
 use crate::limits::{IMAGE_PIXELS_MAX, IMAGE_SIDE_MAX};
 
 /// A decoded file.
 pub struct DecodedImage {
-    /// Red, green and blue; grey in all three for a grey file. Alpha is dropped.
+    /// Red, green and blue, or grey alone for a grey file. Alpha is dropped.
     pub pixels: Pixels,
     /// The orientation that its EXIF block states.
     pub orientation: Orientation,
@@ -75,7 +75,7 @@ pub fn decode_png(file: &[u8]) -> Result<DecodedImage, Error> {
     // An EXIF block may follow the pixels; what else follows does not matter.
     let _ = reader.finish();
     let orientation = reader.info().exif_metadata.as_deref().map(tiff_orientation).unwrap_or_default();
-    let pixels = Pixels { width, height, bytes: rgb(bytes, output.color_type.samples()) };
+    let pixels = Pixels::from_interleaved(width, height, &bytes, output.color_type.samples());
     Ok(DecodedImage { pixels, orientation })
 }
 
@@ -104,17 +104,7 @@ pub fn decode_webp(file: &[u8]) -> Result<DecodedImage, Error> {
     let exif = decoder.exif_metadata().ok().flatten();
     let exif = exif.as_deref().map(|exif| exif.strip_prefix(b"Exif\0\0").unwrap_or(exif));
     let orientation = exif.map(tiff_orientation).unwrap_or_default();
-    Ok(DecodedImage { pixels: Pixels { width, height, bytes: rgb(bytes, samples) }, orientation })
-}
-
-/// Pixels of grey, grey and alpha, RGB, or RGB and alpha as RGB.
-fn rgb(bytes: Vec<u8>, samples: usize) -> Vec<u8> {
-    match samples {
-        CHANNELS => bytes,
-        1 => bytes.into_iter().flat_map(|grey| [grey; CHANNELS]).collect(),
-        2 => bytes.as_chunks().0.iter().flat_map(|[grey, _]| [*grey; CHANNELS]).collect(),
-        _ => bytes.as_chunks().0.iter().flat_map(|[red, green, blue, _]| [*red, *green, *blue]).collect(),
-    }
+    Ok(DecodedImage { pixels: Pixels::from_interleaved(width, height, &bytes, samples), orientation })
 }
 
 const _: () = assert!(IMAGE_SIDE_MAX * IMAGE_SIDE_MAX >= IMAGE_PIXELS_MAX, "both limits can be reached");
@@ -150,6 +140,6 @@ mod tests {
         check(b"RIFF\xFF\0\0\0WEBPVP8 ", "WebP: the file is truncated");
         let animated = b"RIFF\x16\0\0\0WEBPVP8X\x0A\0\0\0\x02\0\0\0\x07\0\0\x07\0\0";
         assert!(decode(animated).err().unwrap().text().starts_with("WebP: "));
-        assert_eq!(decode(&png_of(png::BitDepth::Eight, None, &[3, 9])).unwrap().pixels.bytes, [3, 3, 3, 9, 9, 9]);
+        assert_eq!(decode(&png_of(png::BitDepth::Eight, None, &[3, 9])).unwrap().pixels.bytes, [3, 9]);
     }
 }

@@ -5,7 +5,7 @@ use base::error::Error;
 
 use crate::image::opencv::{self, OpencvFilter};
 use crate::image::pillow::{self, PillowFilter};
-use crate::image::pixels::{CHANNELS, Pixels, Window, cropped};
+use crate::image::pixels::{Pixels, Window, cropped};
 use crate::limits::{IMAGE_PIXELS_MAX, IMAGE_SIDE_MAX};
 
 /// From the size of an image to that of the result.
@@ -88,7 +88,7 @@ pub struct Crop {
 pub struct Size {
     /// Columns.
     pub width: usize,
-    /// ImageRows.
+    /// Rows.
     pub height: usize,
 }
 
@@ -159,32 +159,20 @@ impl Geometry {
         Ok(plan)
     }
 
-    /// Brings an image to its places.
+    /// Resizes an image, and returns the part that is kept.
     pub fn applied(&self, source: Pixels, plan: &ImagePlan) -> Pixels {
         let Size { width, height } = plan.resized;
-        let part = if (width, height) == (source.width, source.height) && plan.window == Window::whole(width, height) {
-            source
-        } else {
-            match self.filter {
-                ResizeFilter::Pillow(filter) => pillow::resized(&source, width, height, plan.window, filter),
-                ResizeFilter::Opencv(filter) => {
-                    let resized = opencv::resized(&source, width, height, filter);
-                    if plan.window == Window::whole(width, height) { resized } else { cropped(&resized, plan.window) }
-                }
-            }
-        };
-        if (part.width, part.height) == (plan.canvas.width, plan.canvas.height) {
-            return part;
+        let is_whole = plan.window == Window::whole(width, height);
+        if is_whole && (width, height) == (source.width, source.height) {
+            return source;
         }
-        let mut result = Pixels::filled(plan.canvas.width, plan.canvas.height, [plan.colour; CHANNELS]);
-        let stride = result.stride();
-        let start = plan.left * CHANNELS;
-        for (row, from) in result.bytes.chunks_exact_mut(stride.max(1)).skip(plan.top).zip(part.rows()) {
-            if let Some(place) = row.get_mut(start..start + from.len()) {
-                place.copy_from_slice(from);
+        match self.filter {
+            ResizeFilter::Pillow(filter) => pillow::resized(&source, width, height, plan.window, filter),
+            ResizeFilter::Opencv(filter) => {
+                let resized = opencv::resized(&source, width, height, filter);
+                if is_whole { resized } else { cropped(&resized, plan.window) }
             }
         }
-        result
     }
 }
 

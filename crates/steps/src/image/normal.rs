@@ -3,6 +3,7 @@
 
 use half::f16;
 
+use crate::image::geometry::ImagePlan;
 use crate::image::pixels::{CHANNELS, Pixels};
 use crate::image::vector::vectorized;
 
@@ -40,13 +41,13 @@ pub struct Normal {
 /// Numbers for the values of each channel.
 pub type ValueTable<T> = [[T; 256]; CHANNELS];
 
-/// A table in FP32, and a shorter way to the same numbers if there is one.
+/// A table in FP32, and shorter ways to the same numbers: a lookup takes longer than most arithmetic.
 pub struct Singles {
-    /// The table.
-    pub table: ValueTable<f32>,
-    /// For each channel, a factor and an addend in FP64 that give every number of the table after rounding:
-    /// as for `x / 255`. Twice as fast as a lookup.
-    pub lines: Option<[[f64; 2]; CHANNELS]>,
+    normal: Normal,
+    table: ValueTable<f32>,
+    /// For each channel, a factor and an addend in FP64 that give every number of the table after rounding, if there
+    /// are such: as for `x / 255`.
+    lines: [Option<[f64; 2]>; CHANNELS],
 }
 
 /// The order of dimensions and channels in the result.
@@ -58,20 +59,27 @@ pub struct PixelLayout {
     pub is_reversed: bool,
 }
 
+impl PixelLayout {
+    /// Red, green and blue in the order of the result.
+    fn ordered(self, [red, green, blue]: [&[u8]; CHANNELS]) -> [&[u8]; CHANNELS] {
+        if self.is_reversed { [blue, green, red] } else { [red, green, blue] }
+    }
+}
+
 impl Normal {
     /// The numbers in FP32.
     pub fn singles(&self) -> Singles {
         let table = self
             .table(|single, double| if self.arithmetic == PixelArithmetic::Float64 { double as f32 } else { single });
         let factor = if self.arithmetic == PixelArithmetic::Transformers { self.scale } else { 1.0 / self.scale };
-        let mut lines = [[0.0; 2]; CHANNELS];
-        for (line, (mean, deviation)) in lines.iter_mut().zip(self.mean.into_iter().zip(self.deviation)) {
-            *line = [factor / deviation, -mean / deviation];
+        let mut lines = [None; CHANNELS];
+        let parameters = self.mean.into_iter().zip(self.deviation);
+        for ((place, numbers), (mean, deviation)) in lines.iter_mut().zip(&table).zip(parameters) {
+            let line = [factor / deviation, -mean / deviation];
+            let is_equal = |(number, value): (&f32, u8)| on_line(line)(value).to_bits() == number.to_bits();
+            *place = numbers.iter().zip(0..=255).all(is_equal).then_some(line);
         }
-        let is_equal = table.iter().zip(&lines).all(|(numbers, line)| {
-            numbers.iter().zip(0_u8..=255).all(|(number, value)| on_line(*line, value).to_bits() == number.to_bits())
-        });
-        Singles { table, lines: is_equal.then_some(lines) }
+        Singles { normal: self.clone(), table, lines }
     }
 
     /// The table in FP16: FP32 or FP64 rounded once more.
@@ -93,80 +101,145 @@ impl Normal {
     }
 
     fn single(&self, value: u8, mean: f64, deviation: f64) -> f32 {
-        let single = f32::from(value);
-        if self.arithmetic == PixelArithmetic::MultiplyFloat64 {
-            return ((f64::from(single * (1.0 / self.scale) as f32) - mean) / deviation) as f32;
-        }
-        let (mean, deviation) = (mean as f32, deviation as f32);
         match self.arithmetic {
-            PixelArithmetic::Albumentations => {
-                let scale = self.scale as f32;
-                (single - mean * scale) * (1.0 / (deviation * scale))
+            PixelArithmetic::Albumentations => albumentations(self, mean, deviation)(value),
+            PixelArithmetic::Divide | PixelArithmetic::Float64 => divided(self, mean, deviation)(value),
+            PixelArithmetic::Multiply => multiplied(self, mean, deviation)(value),
+            PixelArithmetic::MultiplyFloat64 => {
+                let scaled = f32::from(value) * (1.0 / self.scale) as f32;
+                ((f64::from(scaled) - mean) / deviation) as f32
             }
-            PixelArithmetic::Divide | PixelArithmetic::Float64 => (single / self.scale as f32 - mean) / deviation,
-            PixelArithmetic::Multiply | PixelArithmetic::MultiplyFloat64 => {
-                (single * (1.0 / self.scale) as f32 - mean) / deviation
-            }
-            PixelArithmetic::Transformers => ((f64::from(value) * self.scale) as f32 - mean) / deviation,
+            PixelArithmetic::Transformers => rescaled(self, mean, deviation)(value),
         }
     }
 }
 
-/// Writes the numbers of an image, which `result` has the size of. The table is by the channels of the
-/// result.
-pub fn write<T: Copy>(pixels: &Pixels, table: &ValueTable<T>, layout: PixelLayout, result: &mut [T]) {
+fn albumentations(normal: &Normal, mean: f64, deviation: f64) -> impl Fn(u8) -> f32 + Copy {
+    let scale = normal.scale as f32;
+    let (mean, factor) = (mean as f32 * scale, 1.0 / (deviation as f32 * scale));
+    #[inline(always)]
+    move |value| (f32::from(value) - mean) * factor
+}
+
+fn divided(normal: &Normal, mean: f64, deviation: f64) -> impl Fn(u8) -> f32 + Copy {
+    let (scale, mean, deviation) = (normal.scale as f32, mean as f32, deviation as f32);
+    #[inline(always)]
+    move |value| (f32::from(value) / scale - mean) / deviation
+}
+
+fn multiplied(normal: &Normal, mean: f64, deviation: f64) -> impl Fn(u8) -> f32 + Copy {
+    let (factor, mean, deviation) = ((1.0 / normal.scale) as f32, mean as f32, deviation as f32);
+    #[inline(always)]
+    move |value| (f32::from(value) * factor - mean) / deviation
+}
+
+fn rescaled(normal: &Normal, mean: f64, deviation: f64) -> impl Fn(u8) -> f32 + Copy {
+    let (factor, mean, deviation) = (normal.scale, mean as f32, deviation as f32);
+    #[inline(always)]
+    move |value| ((f64::from(value) * factor) as f32 - mean) / deviation
+}
+
+/// Appends the numbers of a part at its place in the result, and those of the plan's colour around it. The table is by
+/// the channels of the result.
+pub fn write<T: Copy + Default>(
+    part: &Pixels,
+    plan: &ImagePlan,
+    table: &ValueTable<T>,
+    layout: PixelLayout,
+    numbers: &mut Vec<T>,
+) {
+    if !layout.is_planar {
+        return write_interleaved(part, plan, table, layout, numbers);
+    }
+    for (plane, table) in layout.ordered(part.channels()).into_iter().zip(table) {
+        append_plane(
+            plane,
+            plan,
+            #[inline(always)]
+            move |value| number(table, value),
+            numbers,
+        );
+    }
+}
+
+/// Appends the numbers of a part in FP32, likewise.
+pub fn write_singles(part: &Pixels, plan: &ImagePlan, singles: &Singles, layout: PixelLayout, numbers: &mut Vec<f32>) {
+    let Singles { normal, table, lines } = singles;
+    if !layout.is_planar {
+        return write_interleaved(part, plan, table, layout, numbers);
+    }
+    let planes = layout.ordered(part.channels()).into_iter().zip(normal.mean.into_iter().zip(normal.deviation));
+    for ((plane, (mean, deviation)), (table, line)) in planes.zip(table.iter().zip(lines)) {
+        match (line, normal.arithmetic) {
+            (Some(line), _) => append_plane(plane, plan, on_line(*line), numbers),
+            (None, PixelArithmetic::Albumentations) => {
+                append_plane(plane, plan, albumentations(normal, mean, deviation), numbers);
+            }
+            (None, PixelArithmetic::Divide) => append_plane(plane, plan, divided(normal, mean, deviation), numbers),
+            (None, PixelArithmetic::Multiply) => {
+                append_plane(plane, plan, multiplied(normal, mean, deviation), numbers)
+            }
+            (None, PixelArithmetic::Transformers) => {
+                append_plane(plane, plan, rescaled(normal, mean, deviation), numbers);
+            }
+            (None, PixelArithmetic::Float64 | PixelArithmetic::MultiplyFloat64) => {
+                append_plane(plane, plan, |value| number(table, value), numbers);
+            }
+        }
+    }
+}
+
+/// Appends the numbers of one channel.
+fn append_plane<T: Copy>(plane: &[u8], plan: &ImagePlan, number: impl Fn(u8) -> T + Copy, numbers: &mut Vec<T>) {
+    let ImagePlan { canvas, window, left, top, colour, .. } = *plan;
+    let around = number(colour);
+    let start = numbers.len();
+    for (index, row) in plane.chunks_exact(window.width.max(1)).enumerate() {
+        let at = start + (top + index) * canvas.width + left;
+        // Row by row, so that the memory is in the cache when its numbers come.
+        numbers.resize(at + row.len(), around);
+        let places = numbers.get_mut(at..).unwrap_or_default();
+        vectorized(
+            #[inline(always)]
+            move || {
+                for (place, value) in places.iter_mut().zip(row) {
+                    *place = number(*value);
+                }
+            },
+        );
+    }
+    numbers.resize(start + canvas.height * canvas.width, around);
+}
+
+/// Appends the numbers of all channels, pixel by pixel.
+fn write_interleaved<T: Copy + Default>(
+    part: &Pixels,
+    plan: &ImagePlan,
+    table: &ValueTable<T>,
+    layout: PixelLayout,
+    numbers: &mut Vec<T>,
+) {
+    let ImagePlan { canvas, window, left, top, colour, .. } = *plan;
+    let start = numbers.len();
+    numbers.resize(start + canvas.height * canvas.width * CHANNELS, T::default());
+    let pixels = numbers.get_mut(start..).unwrap_or_default().as_chunks_mut::<CHANNELS>().0;
+    if window.width != canvas.width || window.height != canvas.height {
+        pixels.fill(table.each_ref().map(|table| number(table, colour)));
+    }
+    let [a, b, c] = layout.ordered(part.channels());
     let [first, second, third] = table;
-    let (red, blue) = if layout.is_reversed { (third, first) } else { (first, third) };
-    let pixels = pixels.bytes.as_chunks::<CHANNELS>().0;
-    vectorized(
-        #[inline(always)]
-        || {
-            if layout.is_planar {
-                let (first, rest) = result.split_at_mut(pixels.len().min(result.len()));
-                let (greens, last) = rest.split_at_mut(pixels.len().min(rest.len()));
-                let (reds, blues) = if layout.is_reversed { (last, first) } else { (first, last) };
-                let places = reds.iter_mut().zip(greens).zip(blues);
-                for (((r, g), b), pixel) in places.zip(pixels) {
-                    *r = number(red, pixel[0]);
-                    *g = number(second, pixel[1]);
-                    *b = number(blue, pixel[2]);
-                }
-            } else {
-                for (place, pixel) in result.as_chunks_mut::<CHANNELS>().0.iter_mut().zip(pixels) {
-                    let (r, g, b) = (number(red, pixel[0]), number(second, pixel[1]), number(blue, pixel[2]));
-                    *place = if layout.is_reversed { [b, g, r] } else { [r, g, b] };
-                }
-            }
-        },
-    );
+    let width = window.width.max(1);
+    let rows = a.chunks_exact(width).zip(b.chunks_exact(width)).zip(c.chunks_exact(width));
+    for (places, ((a, b), c)) in pixels.chunks_exact_mut(canvas.width.max(1)).skip(top).zip(rows) {
+        for (((place, a), b), c) in places.iter_mut().skip(left).zip(a).zip(b).zip(c) {
+            *place = [number(first, *a), number(second, *b), number(third, *c)];
+        }
+    }
 }
 
-/// Writes the numbers of an image in FP32, likewise.
-pub fn write_singles(pixels: &Pixels, singles: &Singles, layout: PixelLayout, result: &mut [f32]) {
-    let Some([first, second, third]) = singles.lines.filter(|_| layout.is_planar) else {
-        return write(pixels, &singles.table, layout, result);
-    };
-    let (red, blue) = if layout.is_reversed { (third, first) } else { (first, third) };
-    let pixels = pixels.bytes.as_chunks::<CHANNELS>().0;
-    vectorized(
-        #[inline(always)]
-        || {
-            let (first, rest) = result.split_at_mut(pixels.len().min(result.len()));
-            let (greens, last) = rest.split_at_mut(pixels.len().min(rest.len()));
-            let (reds, blues) = if layout.is_reversed { (last, first) } else { (first, last) };
-            let places = reds.iter_mut().zip(greens).zip(blues);
-            for (((r, g), b), pixel) in places.zip(pixels) {
-                *r = on_line(red, pixel[0]);
-                *g = on_line(second, pixel[1]);
-                *b = on_line(blue, pixel[2]);
-            }
-        },
-    );
-}
-
-#[inline(always)]
-fn on_line([factor, addend]: [f64; 2], value: u8) -> f32 {
-    (f64::from(value) * factor + addend) as f32
+fn on_line([factor, addend]: [f64; 2]) -> impl Fn(u8) -> f32 + Copy {
+    #[inline(always)]
+    move |value| (f64::from(value) * factor + addend) as f32
 }
 
 #[inline(always)]
@@ -189,26 +262,65 @@ pub fn identity() -> ValueTable<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::geometry::Size;
+    use crate::image::pixels::Window;
 
     #[test]
     fn division_by_255_alone_is_a_line() {
         let normal = |arithmetic, mean| Normal { arithmetic, scale: 255.0, mean: [mean; 3], deviation: [1.0; 3] };
-        assert!(normal(PixelArithmetic::Divide, 0.0).singles().lines.is_some());
-        assert!(normal(PixelArithmetic::Multiply, 0.0).singles().lines.is_none());
-        assert!(normal(PixelArithmetic::Float64, 0.485).singles().lines.is_some());
+        let has_lines = |arithmetic, mean| normal(arithmetic, mean).singles().lines.map(|line| line.is_some());
+        assert_eq!(has_lines(PixelArithmetic::Divide, 0.0), [true; CHANNELS]);
+        assert_eq!(has_lines(PixelArithmetic::Multiply, 0.0), [false; CHANNELS]);
+        assert_eq!(has_lines(PixelArithmetic::Float64, 0.485), [true; CHANNELS]);
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_table() {
+        use PixelArithmetic::{Albumentations, Divide, Float64, Multiply, MultiplyFloat64, Transformers};
+        let bytes: Vec<u8> = (0..=255).collect();
+        let pixels = Pixels { width: 256, height: 1, bytes };
+        let canvas = Size { width: 256, height: 1 };
+        let window = Window::whole(256, 1);
+        let plan = ImagePlan { resized: canvas, window, canvas, left: 0, top: 0, colour: 0, ratio: 1.0 };
+        for arithmetic in [Albumentations, Divide, Float64, Multiply, MultiplyFloat64, Transformers] {
+            let scale = if arithmetic == Transformers { 1.0 / 255.0 } else { 255.0 };
+            let normal = Normal { arithmetic, scale, mean: [0.485, 0.456, 0.406], deviation: [0.229, 0.224, 0.225] };
+            let singles = normal.singles();
+            let mut got = Vec::new();
+            write_singles(&pixels, &plan, &singles, PixelLayout { is_planar: true, is_reversed: false }, &mut got);
+            assert_eq!(got, singles.table.as_flattened(), "{arithmetic:?}");
+        }
     }
 
     #[test]
     fn the_layout_is_that_of_the_model() {
-        let pixels = Pixels { width: 2, height: 1, bytes: vec![1, 2, 3, 4, 5, 6] };
+        let pixels = Pixels::from_interleaved(2, 1, &[1, 2, 3, 4, 5, 6], CHANNELS);
+        let canvas = Size { width: 2, height: 1 };
+        let window = Window::whole(2, 1);
+        let plan = ImagePlan { resized: canvas, window, canvas, left: 0, top: 0, colour: 0, ratio: 1.0 };
         let check = |is_planar, is_reversed, want: [u8; 6]| {
-            let mut got = [0; 6];
-            write(&pixels, &identity(), PixelLayout { is_planar, is_reversed }, &mut got);
+            let mut got = Vec::new();
+            write(&pixels, &plan, &identity(), PixelLayout { is_planar, is_reversed }, &mut got);
             assert_eq!(got, want);
         };
         check(true, false, [1, 4, 2, 5, 3, 6]);
         check(true, true, [3, 6, 2, 5, 1, 4]);
         check(false, false, [1, 2, 3, 4, 5, 6]);
         check(false, true, [3, 2, 1, 6, 5, 4]);
+    }
+
+    #[test]
+    fn a_part_has_a_colour_around_it() {
+        let pixels = Pixels::from_interleaved(1, 2, &[1, 2], 1);
+        let canvas = Size { width: 3, height: 4 };
+        let window = Window::whole(1, 2);
+        let plan = ImagePlan { resized: canvas, window, canvas, left: 1, top: 1, colour: 9, ratio: 1.0 };
+        let plane = [9, 9, 9, 9, 1, 9, 9, 2, 9, 9, 9, 9];
+        for is_planar in [true, false] {
+            let mut got = Vec::new();
+            write(&pixels, &plan, &identity(), PixelLayout { is_planar, is_reversed: false }, &mut got);
+            let want = if is_planar { plane.repeat(3) } else { plane.iter().flat_map(|value| [*value; 3]).collect() };
+            assert_eq!(got, want);
+        }
     }
 }

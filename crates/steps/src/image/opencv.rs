@@ -3,8 +3,9 @@
 //! is left out: where the processor allows, the wheels compute it by Intel's closed library, whose last bits
 //! differ from OpenCV's own code.
 
-use crate::image::pixels::{CHANNELS, Pixels};
-use crate::image::vector::{pack, vectorized};
+use crate::image::pixels::{Pixels, row};
+use crate::image::turn::{self, Column, GROUP, turn_rows, turn_shorts};
+use crate::image::vector::{Lanes, vectorized};
 
 mod area;
 
@@ -99,7 +100,7 @@ impl SideScale {
         (0..self.to).map(|result| Taps::linear(position(result))).collect()
     }
 
-    /// Columns beyond a border are its pixel, with the weights 1 and 0. ImageRows keep theirs.
+    /// Columns beyond a border are its pixel, with the weights 1 and 0. Rows keep theirs.
     fn clamped(&self, mut taps: Vec<Taps>) -> Vec<Taps> {
         for tap in &mut taps {
             if !(0..self.from as i64 - 1).contains(&tap.first) {
@@ -128,98 +129,96 @@ impl Taps {
 }
 
 fn nearest(source: &Pixels, columns: &SideScale, rows: &SideScale) -> Pixels {
-    let positions = columns.nearest();
-    let mut bytes = Vec::with_capacity(columns.to * rows.to * CHANNELS);
-    for row in rows.nearest() {
-        let (pixels, _) = source.row(row).as_chunks::<CHANNELS>();
-        for column in &positions {
-            bytes.extend_from_slice(pixels.get(*column).unwrap_or(&[0; CHANNELS]));
+    let (positions, rows_read) = (columns.nearest(), rows.nearest());
+    source.mapped(columns.to, rows.to, |from, to| {
+        for (places, index) in to.chunks_exact_mut(columns.to.max(1)).zip(&rows_read) {
+            let from = row(from, source.width, *index);
+            for (place, column) in places.iter_mut().zip(&positions) {
+                *place = from.get(*column).copied().unwrap_or(0);
+            }
         }
-    }
-    Pixels { width: columns.to, height: rows.to, bytes }
+    })
 }
 
-/// ImageRows of the source, resized along the columns, by the number of the row: those of a result follow each
-/// other.
-struct Across<'a> {
-    source: &'a Pixels,
-    columns: Vec<([usize; 2], [u64; 2])>,
-    /// Sums, in the parts of words.
-    rows: [(Option<usize>, Vec<u64>); 2],
-    /// The pixels of a row: three channels in the parts of a word, which hold a byte by a weight, so that one
-    /// product is that of all.
-    words: Vec<u64>,
+/// A pair of neighbours along a side, and their weights.
+type Pair = ([usize; 2], [i32; 2]);
+
+/// The rows of the source that a result reads, resized along the columns.
+struct Across {
+    /// The numbers of the rows, rising.
+    needed: Vec<usize>,
+    columns: Vec<Pair>,
+    turned: Vec<Column>,
+    results: Vec<[i16; GROUP]>,
 }
 
-impl<'a> Across<'a> {
-    fn new(source: &'a Pixels, columns: &[Taps]) -> Self {
-        let rows = [(); 2].map(|()| (None, vec![0; columns.len()]));
-        let weights = |taps: &Taps| taps.weights.map(|weight| u64::from(weight.unsigned_abs()));
-        let columns = columns.iter().map(|taps| (taps.kept(source.width), weights(taps))).collect();
-        Self { source, columns, rows, words: vec![0; source.width] }
+impl Across {
+    fn new(source: &Pixels, columns: &[Taps], rows: &[Taps]) -> Self {
+        let mut needed: Vec<_> = rows.iter().flat_map(|taps| taps.kept(source.height)).collect();
+        needed.sort_unstable();
+        needed.dedup();
+        let columns: Vec<_> =
+            columns.iter().map(|taps| (taps.kept(source.width), taps.weights.map(i32::from))).collect();
+        let results = turn::columns(columns.len());
+        Self { needed, columns, turned: turn::columns(source.width), results }
     }
 
-    /// Makes a row, unless it is there.
-    #[inline(always)]
-    fn make(&mut self, index: usize) {
-        let Some((held, values)) = self.rows.get_mut(index % 2) else { return };
-        if *held == Some(index) {
-            return;
+    /// Resizes the rows of a plane: for each pixel the sum of the products, without its last 4 bits.
+    fn make(&mut self, plane: &[u8], stride: usize, sums: &mut [i16]) {
+        let width = self.columns.len();
+        for (group, sums) in self.needed.chunks(GROUP).zip(sums.chunks_mut((width * GROUP).max(1))) {
+            turn_rows(group.iter().map(|index| row(plane, stride, *index)), &mut self.turned);
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (result, ([left, right], [first, second])) in self.results.iter_mut().zip(&self.columns) {
+                        let column = |at: usize| self.turned.get(at).unwrap_or(&[0; GROUP]);
+                        let sums = Lanes::of(0).plus_weighted(column(*left), *first);
+                        *result = sums.plus_weighted(column(*right), *second).shifted::<4>().shorts();
+                    }
+                },
+            );
+            turn_shorts(&self.results, width, sums);
         }
-        *held = Some(index);
-        let pixels = self.source.row(index).as_chunks::<CHANNELS>().0;
-        for (word, [red, green, blue]) in self.words.iter_mut().zip(pixels) {
-            *word = u64::from(*red) | u64::from(*green) << PART | u64::from(*blue) << (2 * PART);
-        }
-        let words = &self.words[..];
-        for (sum, ([left, right], [first, second])) in values.iter_mut().zip(&self.columns) {
-            let word = |at: usize| words.get(at).copied().unwrap_or(0);
-            *sum = word(*left).wrapping_mul(*first).wrapping_add(word(*right).wrapping_mul(*second));
-        }
-    }
-
-    /// The rows with these numbers, which were made.
-    fn rows(&self, [upper, lower]: [usize; 2]) -> [&[u64]; 2] {
-        let row = |index: usize| self.rows.get(index % 2).map(|(_, values)| &values[..]).unwrap_or_default();
-        [row(upper), row(lower)]
     }
 }
 
 fn linear(source: &Pixels, columns: &[Taps], rows: &[Taps]) -> Pixels {
-    let stride = columns.len() * CHANNELS;
-    let mut bytes = vec![0; rows.len() * stride];
-    let mut across = Across::new(source, columns);
-    let mut packed = vec![0; columns.len()];
-    vectorized(
-        #[inline(always)]
-        || {
-            for (result, taps) in bytes.chunks_exact_mut(stride.max(1)).zip(rows) {
-                let indices = taps.kept(source.height);
-                for index in indices {
-                    across.make(index);
+    let width = columns.len();
+    let mut across = Across::new(source, columns, rows);
+    let mut places = vec![0; source.height];
+    for (place, index) in across.needed.iter().enumerate() {
+        if let Some(known) = places.get_mut(*index) {
+            *known = place * width;
+        }
+    }
+    let mut sums = vec![0; across.needed.len() * width];
+    source.mapped(width, rows.len(), |plane, bytes| {
+        across.make(plane, source.width, &mut sums);
+        vectorized(
+            #[inline(always)]
+            || {
+                for (result, taps) in bytes.chunks_exact_mut(width.max(1)).zip(rows) {
+                    let [upper, lower] = taps.kept(source.height).map(
+                        #[inline(always)]
+                        |index| places.get(index).and_then(|start| sums.get(*start..)).unwrap_or_default(),
+                    );
+                    let [first, second] = taps.weights;
+                    for ((byte, upper), lower) in result.iter_mut().zip(upper).zip(lower) {
+                        *byte = between(*upper, *lower, first, second);
+                    }
                 }
-                let [upper, lower] = across.rows(indices);
-                let [first, second] = taps.weights.map(|weight| u64::from(weight.unsigned_abs()));
-                for ((packed, upper), lower) in packed.iter_mut().zip(upper).zip(lower) {
-                    let red = between(*upper, *lower, first, second);
-                    let green = between(*upper >> PART, *lower >> PART, first, second);
-                    let blue = between(*upper >> (2 * PART), *lower >> (2 * PART), first, second);
-                    *packed = (red | green << 8 | blue << 16) as u32;
-                }
-                pack(&packed, result);
-            }
-        },
-    );
-    Pixels { width: columns.len(), height: rows.len(), bytes }
+            },
+        );
+    })
 }
 
-/// A channel between two rows: their sums without their last 4 bits, each product without its last 16, and
-/// half a unit.
+/// A pixel between two rows: each product without its last 16 bits, and half a unit.
 #[inline(always)]
-const fn between(upper: u64, lower: u64, first: u64, second: u64) -> u64 {
-    let upper = (upper >> 4 & SUM).wrapping_mul(first) >> 16;
-    let lower = (lower >> 4 & SUM).wrapping_mul(second) >> 16;
-    upper.wrapping_add(lower).wrapping_add(2) >> 2
+const fn between(upper: i16, lower: i16, first: i16, second: i16) -> u8 {
+    let upper = ((upper as i32).wrapping_mul(first as i32) >> 16) as i16;
+    let lower = ((lower as i32).wrapping_mul(second as i32) >> 16) as i16;
+    (upper.wrapping_add(lower).wrapping_add(2) >> 2) as u8
 }
 
 /// A weight in 11 bits.
@@ -227,9 +226,5 @@ fn fixed(weight: f32) -> i16 {
     (weight * f32::from(ONE)).round_ties_even() as i16
 }
 
-/// Bits of a channel in a word.
-const PART: u32 = 21;
-/// Bits of a sum that is kept.
-const SUM: u64 = 0x7FFF;
 /// The weight 1.
 const ONE: i16 = 2048;

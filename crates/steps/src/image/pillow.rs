@@ -1,11 +1,12 @@
-//! Resizing as Pillow does it, byte for byte (`Image.resize`, mode RGB): a filter whose support widens with
+//! Resizing as Pillow does it, byte for byte (`Image.resize`, modes RGB and L): a filter whose support widens with
 //! the scale, weights in fixed point of 22 bits, two passes with bytes between them.
 
 use std::f64::consts::PI;
 use std::ops::Range;
 
-use crate::image::pixels::{CHANNELS, Pixels, Window, cropped};
-use crate::image::vector::{Lanes, transposed_bytes, vectorized};
+use crate::image::pixels::{Pixels, Window, crop, cropped, row};
+use crate::image::turn::{self, Column, GROUP, turn_columns, turn_rows};
+use crate::image::vector::{Lanes, vectorized};
 
 /// A filter of Pillow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,23 +66,36 @@ pub fn resized(source: &Pixels, width: usize, height: usize, window: Window, fil
         .then(|| FilterAxis::new(source.width, width, window.left..window.left + window.width, filter));
     let rows = (source.height != height)
         .then(|| FilterAxis::new(source.height, height, window.top..window.top + window.height, filter));
-    match (&columns, &rows) {
-        (Some(columns), Some(rows)) if is_vertical_first(source, width, height) => {
-            let down = vertical(source, rows, 0);
-            horizontal(&down, columns, 0..down.height)
+    let is_vertical_first = is_vertical_first(source, width, height);
+    let stride = source.width;
+    source.mapped(window.width, window.height, |from, to| match (&columns, &rows) {
+        (Some(columns), Some(rows)) if is_vertical_first => {
+            let mut down = vec![0; stride * window.height];
+            vertical(from, stride, rows, 0, &mut down);
+            horizontal(&down, stride, columns, to);
         }
         (Some(columns), Some(rows)) => {
             // Only rows that the vertical pass reads are resized.
             let needed = rows.extent();
-            vertical(&horizontal(source, columns, needed.clone()), rows, needed.start)
+            let mut across = vec![0; window.width * needed.len()];
+            horizontal(rows_of(from, stride, &needed), stride, columns, &mut across);
+            vertical(&across, window.width, rows, needed.start, to);
         }
-        (Some(columns), None) => horizontal(source, columns, window.top..window.top + window.height),
+        (Some(columns), None) => {
+            horizontal(rows_of(from, stride, &(window.top..window.top + window.height)), stride, columns, to);
+        }
         (None, Some(rows)) => {
             let part = Window { left: window.left, top: 0, width: window.width, height: source.height };
-            vertical(&cropped(source, part), rows, 0)
+            let mut columns = vec![0; part.width * part.height];
+            crop(from, stride, part, &mut columns);
+            vertical(&columns, window.width, rows, 0, to);
         }
-        (None, None) => cropped(source, window),
-    }
+        (None, None) => crop(from, stride, window, to),
+    })
+}
+
+fn rows_of<'a>(plane: &'a [u8], stride: usize, rows: &Range<usize>) -> &'a [u8] {
+    plane.get(rows.start * stride..rows.end * stride).unwrap_or_default()
 }
 
 /// Returns true if the vertical pass comes first, which rounds differently: Pillow 13 does so for a height
@@ -142,121 +156,61 @@ impl FilterAxis {
     }
 }
 
-/// The horizontal pass over some rows. 16 rows at a time are turned to columns of 16 bytes, which are summed
-/// at once.
-fn horizontal(source: &Pixels, columns: &FilterAxis, rows: Range<usize>) -> Pixels {
+/// The horizontal pass over rows of `from` bytes.
+fn horizontal(source: &[u8], from: usize, columns: &FilterAxis, bytes: &mut [u8]) {
     let width = columns.spans.len();
-    let (stride, from_stride) = (width * CHANNELS, source.stride());
-    let mut bytes = vec![0; rows.len() * stride];
-    let from = source.bytes.get(rows.start * from_stride..rows.end * from_stride).unwrap_or_default();
-    let mut turned = vec![[0; GROUP]; from_stride.next_multiple_of(8)];
-    let mut results = vec![[0; GROUP]; stride.next_multiple_of(8)];
-    vectorized(
-        #[inline(always)]
-        || {
-            let groups = from.chunks(from_stride * GROUP);
-            for (from, to) in groups.zip(bytes.chunks_mut(stride * GROUP)) {
-                turn_rows(from, from_stride, &mut turned);
-                horizontal_group(&turned, columns, &mut results);
-                turn_columns(&results, stride, to);
-            }
-        },
-    );
-    Pixels { width, height: rows.len(), bytes }
-}
-
-#[inline(always)]
-fn horizontal_group(turned: &[[u8; GROUP]], columns: &FilterAxis, results: &mut [[u8; GROUP]]) {
-    for (pixel, ((first, count), weights)) in results.as_chunks_mut::<CHANNELS>().0.iter_mut().zip(columns.results()) {
-        let span = turned.get(first * CHANNELS..(first + count) * CHANNELS).unwrap_or_default();
-        let (mut red, mut green, mut blue) = (Lanes::of(HALF), Lanes::of(HALF), Lanes::of(HALF));
-        for ([r, g, b], weight) in span.as_chunks::<CHANNELS>().0.iter().zip(weights) {
-            red = red.plus_weighted(r, *weight);
-            green = green.plus_weighted(g, *weight);
-            blue = blue.plus_weighted(b, *weight);
-        }
-        for (place, sums) in pixel.iter_mut().zip([red, green, blue]) {
-            *place = sums.shifted::<PRECISION>().clamped();
-        }
+    let mut turned = turn::columns(from);
+    let mut results = turn::columns(width);
+    let groups = source.chunks((from * GROUP).max(1));
+    for (rows, to) in groups.zip(bytes.chunks_mut((width * GROUP).max(1))) {
+        turn_rows(rows.chunks_exact(from.max(1)), &mut turned);
+        vectorized(
+            #[inline(always)]
+            || horizontal_group(&turned, columns, &mut results),
+        );
+        turn_columns(&results, width, to);
     }
 }
 
-/// Turns up to 16 rows of `stride` bytes to columns.
 #[inline(always)]
-fn turn_rows(rows: &[u8], stride: usize, columns: &mut [[u8; GROUP]]) {
-    for (half, rows) in rows.chunks(stride * 8).enumerate() {
-        for (block, columns) in columns.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            let mut square = [0; 8];
-            for (value, row) in square.iter_mut().zip(rows.chunks_exact(stride)) {
-                let rest = row.get(block * 8..).unwrap_or_default();
-                *value = match rest.first_chunk() {
-                    Some(bytes) => u64::from_le_bytes(*bytes),
-                    None => rest.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)),
-                };
-            }
-            for (column, value) in columns.iter_mut().zip(transposed_bytes(square)) {
-                if let Some(place) = column.as_chunks_mut::<8>().0.get_mut(half) {
-                    *place = value.to_le_bytes();
-                }
-            }
+fn horizontal_group(turned: &[Column], columns: &FilterAxis, results: &mut [Column]) {
+    for (result, ((first, count), weights)) in results.iter_mut().zip(columns.results()) {
+        let span = turned.get(first..first + count).unwrap_or_default();
+        let mut sums = Lanes::of(HALF);
+        for (column, weight) in span.iter().zip(weights) {
+            sums = sums.plus_weighted(column, *weight);
         }
+        *result = sums.shifted::<PRECISION>().clamped();
     }
 }
 
-/// Turns columns to up to 16 rows of `stride` bytes.
-#[inline(always)]
-fn turn_columns(columns: &[[u8; GROUP]], stride: usize, rows: &mut [u8]) {
-    for (half, rows) in rows.chunks_mut(stride * 8).enumerate() {
-        for (block, columns) in columns.as_chunks::<8>().0.iter().enumerate() {
-            let mut square = [0; 8];
-            for (value, column) in square.iter_mut().zip(columns) {
-                *value = column.as_chunks().0.get(half).map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            }
-            for (row, value) in rows.chunks_exact_mut(stride).zip(transposed_bytes(square)) {
-                let rest = row.get_mut(block * 8..).unwrap_or_default();
-                match rest.first_chunk_mut() {
-                    Some(place) => *place = value.to_le_bytes(),
-                    None => rest.iter_mut().zip(value.to_le_bytes()).for_each(|(place, byte)| *place = byte),
-                }
-            }
-        }
-    }
-}
-
-/// The vertical pass over an image whose first row is `top` of the source.
-fn vertical(source: &Pixels, rows: &FilterAxis, top: usize) -> Pixels {
-    let stride = source.stride();
-    let mut bytes = vec![0; rows.spans.len() * stride];
+/// The vertical pass over rows of `stride` bytes, of which the first is row `top` of the image.
+fn vertical(source: &[u8], stride: usize, rows: &FilterAxis, top: usize, bytes: &mut [u8]) {
     vectorized(
         #[inline(always)]
         || {
             for (result, ((first, count), weights)) in bytes.chunks_exact_mut(stride.max(1)).zip(rows.results()) {
                 let start = (first - top) * stride;
-                let span = source.bytes.get(start..start + count * stride).unwrap_or_default();
+                let span = source.get(start..start + count * stride).unwrap_or_default();
                 vertical_row(span, weights, result);
             }
         },
     );
-    Pixels { width: source.width, height: rows.spans.len(), bytes }
 }
 
 #[inline(always)]
 fn vertical_row(span: &[u8], weights: &[i32], result: &mut [u8]) {
     let stride = result.len();
-    let mut at = 0;
     let (blocks, rest) = result.as_chunks_mut::<BLOCK>();
+    let (parts, rest) = rest.as_chunks_mut::<16>();
+    let mut at = 0;
     for block in blocks {
-        let mut sums = [Lanes::of(HALF); BLOCK / 16];
-        for (row, weight) in span.chunks_exact(stride).zip(weights) {
-            let from = row.get(at..).and_then(|row| row.first_chunk::<BLOCK>()).unwrap_or(&[0; BLOCK]);
-            for (sums, from) in sums.iter_mut().zip(from.as_chunks::<16>().0) {
-                *sums = sums.plus_weighted(from, *weight);
-            }
-        }
-        for (bytes, sums) in block.as_chunks_mut::<16>().0.iter_mut().zip(sums) {
-            *bytes = sums.shifted::<PRECISION>().clamped();
-        }
+        *block = vertical_block(span, stride, at, weights);
         at += BLOCK;
+    }
+    for part in parts {
+        *part = vertical_block(span, stride, at, weights);
+        at += 16;
     }
     for (index, byte) in rest.iter_mut().enumerate() {
         let column = span.iter().skip(at + index).step_by(stride).zip(weights);
@@ -265,19 +219,30 @@ fn vertical_row(span: &[u8], weights: &[i32], result: &mut [u8]) {
     }
 }
 
+/// The results from a column on.
+#[inline(always)]
+fn vertical_block<const N: usize>(span: &[u8], stride: usize, at: usize, weights: &[i32]) -> [u8; N] {
+    let mut sums = Lanes::of(HALF);
+    for (row, weight) in span.chunks_exact(stride).zip(weights) {
+        let from = row.get(at..).and_then(|row| row.first_chunk()).unwrap_or(&[0; N]);
+        sums = sums.plus_weighted(from, *weight);
+    }
+    sums.shifted::<PRECISION>().clamped()
+}
+
 /// Pillow's nearest neighbour: an affine transform whose position is summed up step by step.
 fn nearest(source: &Pixels, width: usize, height: usize, window: Window) -> Pixels {
     let columns = nearest_positions(source.width, width);
     let rows = nearest_positions(source.height, height);
     let columns = columns.get(window.left..window.left + window.width).unwrap_or_default();
-    let mut bytes = Vec::with_capacity(window.width * window.height * CHANNELS);
-    for row in rows.iter().skip(window.top).take(window.height) {
-        let (pixels, _) = source.row(*row).as_chunks::<CHANNELS>();
-        for column in columns {
-            bytes.extend_from_slice(pixels.get(*column).unwrap_or(&[0; CHANNELS]));
+    source.mapped(window.width, window.height, |from, to| {
+        for (places, index) in to.chunks_exact_mut(window.width.max(1)).zip(rows.iter().skip(window.top)) {
+            let from = row(from, source.width, *index);
+            for (place, column) in places.iter_mut().zip(columns) {
+                *place = from.get(*column).copied().unwrap_or(0);
+            }
         }
-    }
-    Pixels { width: window.width, height: window.height, bytes }
+    })
 }
 
 /// The pixel of the source for each place of a side that is resized with `NEAREST`.
@@ -307,5 +272,3 @@ const PRECISION: u32 = 32 - 8 - 2;
 const HALF: i32 = 1 << (PRECISION - 1);
 /// Bytes of a row that the vertical pass sums at a time: they stay in registers.
 const BLOCK: usize = 64;
-/// ImageRows that the horizontal pass sums at a time.
-const GROUP: usize = 16;

@@ -59,7 +59,7 @@ fn compare(kind: &str) {
                 let want = read(width * height * 3).unwrap();
                 bytes += want.len();
                 let differing = if (width, height) == (got.width, got.height) {
-                    want.iter().zip(&got.bytes).filter(|(want, got)| want != got).count()
+                    want.iter().zip(&got.interleaved()).filter(|(want, got)| want != got).count()
                 } else {
                     want.len()
                 };

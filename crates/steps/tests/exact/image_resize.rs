@@ -52,11 +52,11 @@ fn compare<F: Copy + std::fmt::Debug>(
         while let Ok(sizes) = read(16) {
             let sizes: Vec<_> = sizes.as_chunks().0.iter().map(|size| u32::from_le_bytes(*size) as usize).collect();
             let [from_width, from_height, width, height] = sizes[..] else { panic!("four sizes") };
-            let source =
-                Pixels { width: from_width, height: from_height, bytes: read(from_width * from_height * 3).unwrap() };
+            let source = read(from_width * from_height * 3).unwrap();
+            let source = Pixels::from_interleaved(from_width, from_height, &source, 3);
             for (index, filter) in filters.iter().enumerate() {
                 let want = read(width * height * 3).unwrap();
-                let got = resized(&source, width, height, *filter).bytes;
+                let got = resized(&source, width, height, *filter).interleaved();
                 assert_eq!(want.len(), got.len());
                 bytes += want.len();
                 let differing = want.iter().zip(&got).filter(|(want, got)| want != got).count();

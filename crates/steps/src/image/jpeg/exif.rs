@@ -1,15 +1,15 @@
 //! The orientation of an EXIF block (CIPA DC-008, tag 0x0112), and pixels turned by it.
 
-use crate::image::pixels::{CHANNELS, Pixels};
+use crate::image::pixels::Pixels;
 
 /// Transformations that bring pixels upright: first a transposition, then the mirrors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Orientation {
-    /// ImageRows become columns.
+    /// Rows become columns.
     pub is_transposed: bool,
     /// Columns from right to left.
     pub is_mirrored: bool,
-    /// ImageRows from bottom to top.
+    /// Rows from bottom to top.
     pub is_flipped: bool,
 }
 
@@ -62,15 +62,14 @@ pub fn oriented(pixels: Pixels, orientation: Orientation) -> Pixels {
     }
     let (width, height) = (pixels.width, pixels.height);
     let (new_width, new_height) = if orientation.is_transposed { (height, width) } else { (width, height) };
-    let source = pixels.bytes.as_chunks::<CHANNELS>().0;
-    let mut bytes = Vec::with_capacity(pixels.bytes.len());
-    for row in 0..new_height {
-        let row = if orientation.is_flipped { new_height - 1 - row } else { row };
-        for column in 0..new_width {
-            let column = if orientation.is_mirrored { new_width - 1 - column } else { column };
-            let at = if orientation.is_transposed { column * width + row } else { row * width + column };
-            bytes.extend_from_slice(source.get(at).unwrap_or(&[0; CHANNELS]));
+    pixels.mapped(new_width, new_height, |from, to| {
+        for (row, places) in to.chunks_exact_mut(new_width.max(1)).enumerate() {
+            let row = if orientation.is_flipped { new_height - 1 - row } else { row };
+            for (column, place) in places.iter_mut().enumerate() {
+                let column = if orientation.is_mirrored { new_width - 1 - column } else { column };
+                let at = if orientation.is_transposed { column * width + row } else { row * width + column };
+                *place = from.get(at).copied().unwrap_or(0);
+            }
         }
-    }
-    Pixels { width: new_width, height: new_height, bytes }
+    })
 }

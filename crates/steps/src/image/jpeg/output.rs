@@ -4,35 +4,47 @@
 use super::Colour;
 use super::frame::{Component, JpegFrame};
 use crate::image::pixels::{CHANNELS, Pixels};
-use crate::image::vector::{pack, vectorized};
+use crate::image::vector::vectorized;
 
 /// The pixels of a frame whose scans have come.
 pub fn pixels(frame: &JpegFrame, colour: Colour) -> Pixels {
-    let stride = frame.width * CHANNELS;
-    let mut bytes = vec![0; frame.height * stride];
+    let (width, height) = (frame.width, frame.height);
     let is_luminance = is_luminance(frame, colour);
-    // A row of each component; samples beyond the width are those of whole blocks.
-    let mut packed = vec![0; frame.width];
     let mut rows: Vec<_> = frame.components.iter().map(|component| Upsampled::new(frame, component)).collect();
+    let mut bytes = vec![0; width * height * frame.components.len()];
+    let mut planes: Vec<_> = bytes.chunks_exact_mut(width * height).collect();
     vectorized(
         #[inline(always)]
-        || {
-            for (index, result) in bytes.chunks_exact_mut(stride.max(1)).enumerate() {
-                for row in &mut rows {
-                    row.make(index);
-                }
-                match &rows[..] {
-                    [first, second, third] if is_luminance => {
-                        from_luminance(first.row(), second.row(), third.row(), &mut packed, result)
+        || match (&mut rows[..], &mut planes[..]) {
+            ([first, second, third], [reds, greens, blues]) => {
+                let results = reds.chunks_exact_mut(width).zip(greens.chunks_exact_mut(width));
+                for (index, ((red, green), blue)) in results.zip(blues.chunks_exact_mut(width)).enumerate() {
+                    let (first, second, third) = (first.row(index), second.row(index), third.row(index));
+                    if is_luminance {
+                        from_luminance(first, second, third, [red, green, blue]);
+                    } else {
+                        copy(first, red);
+                        copy(second, green);
+                        copy(third, blue);
                     }
-                    [first, second, third] => copied(first.row(), second.row(), third.row(), result),
-                    [first, ..] => copied(first.row(), first.row(), first.row(), result),
-                    [] => {}
                 }
             }
+            ([grey], [plane]) => {
+                for (index, result) in plane.chunks_exact_mut(width).enumerate() {
+                    copy(grey.row(index), result);
+                }
+            }
+            _ => {}
         },
     );
-    Pixels { width: frame.width, height: frame.height, bytes }
+    Pixels { width, height, bytes }
+}
+
+#[inline(always)]
+fn copy(row: &[u8], result: &mut [u8]) {
+    for (place, sample) in result.iter_mut().zip(row) {
+        *place = *sample;
+    }
 }
 
 /// Returns true if three components are luminance and chrominance, by the rules of libjpeg's `jdapimin.c`.
@@ -85,10 +97,6 @@ impl<'a> Upsampled<'a> {
         Self { component, method, sums, row }
     }
 
-    fn row(&self) -> &[u8] {
-        &self.row
-    }
-
     #[inline(always)]
     fn source(&self, row: usize) -> &'a [u8] {
         let stride = self.component.stride();
@@ -96,17 +104,14 @@ impl<'a> Upsampled<'a> {
         self.component.samples.get(start..start + self.component.width).unwrap_or_default()
     }
 
-    /// Makes the row with this number.
+    /// The row with this number. Samples beyond the width are those of whole blocks.
     #[inline(always)]
-    fn make(&mut self, index: usize) {
+    fn row(&mut self, index: usize) -> &[u8] {
         // The row next to the nearest one: above it for the upper of its two rows, below it for the lower.
         let nearest = index / 2;
         let next = if index.is_multiple_of(2) { nearest.saturating_sub(1) } else { nearest + 1 };
         match self.method {
-            Upsampling::Copy => {
-                let source = self.source(index);
-                self.row.copy_from_slice(source);
-            }
+            Upsampling::Copy => return self.source(index),
             Upsampling::Across => {
                 let source = self.source(index);
                 self.pad(source.iter().map(|sample| u16::from(*sample)));
@@ -133,6 +138,7 @@ impl<'a> Upsampled<'a> {
                 }
             }
         }
+        &self.row
     }
 
     /// Sets the sums, and repeats the first and the last one.
@@ -162,27 +168,47 @@ impl<'a> Upsampled<'a> {
     }
 }
 
-/// Colours of a row, four bytes each, then packed to three.
+/// Colours of a row. Factors of 16 bits behind the point are parted into whole units and a rest that fits into 16 bits:
+/// red and blue then need no wider numbers, since half of a product's upper half, rounded, is the product rounded.
 #[inline(always)]
-fn from_luminance(luminance: &[u8], blue: &[u8], red: &[u8], packed: &mut [u32], result: &mut [u8]) {
-    for (((packed, y), cb), cr) in packed.iter_mut().zip(luminance).zip(blue).zip(red) {
-        let (y, cb, cr) = (i32::from(*y), i32::from(*cb).wrapping_sub(128), i32::from(*cr).wrapping_sub(128));
-        let r = y.wrapping_add(cr.wrapping_mul(91_881).wrapping_add(HALF) >> 16);
-        let g =
-            y.wrapping_add(cb.wrapping_mul(-22_554).wrapping_add(cr.wrapping_mul(-46_802)).wrapping_add(HALF) >> 16);
-        let b = y.wrapping_add(cb.wrapping_mul(116_130).wrapping_add(HALF) >> 16);
-        *packed = (r.clamp(0, 255) | g.clamp(0, 255) << 8 | b.clamp(0, 255) << 16).cast_unsigned();
+fn from_luminance(luminance: &[u8], blue: &[u8], red: &[u8], results: [&mut [u8]; CHANNELS]) {
+    let [reds, greens, blues] = results;
+    for ((place, y), cr) in reds.iter_mut().zip(luminance).zip(red) {
+        let cr = centred(*cr);
+        *place = saturated(i16::from(*y).wrapping_add(cr).wrapping_add(scaled(cr, RED_REST)));
     }
-    pack(packed, result);
+    for (((place, y), cb), cr) in greens.iter_mut().zip(luminance).zip(blue).zip(red) {
+        let (cb, cr) = (i32::from(centred(*cb)), i32::from(centred(*cr)));
+        let sum = cb.wrapping_mul(-22_554).wrapping_add(cr.wrapping_mul(-46_802)).wrapping_add(HALF) >> 16;
+        *place = saturated(i16::from(*y).wrapping_add(sum as i16));
+    }
+    for ((place, y), cb) in blues.iter_mut().zip(luminance).zip(blue) {
+        let cb = centred(*cb);
+        let whole = i16::from(*y).wrapping_add(cb.wrapping_mul(2));
+        *place = saturated(whole.wrapping_add(scaled(cb, BLUE_REST)));
+    }
 }
 
 #[inline(always)]
-fn copied(first: &[u8], second: &[u8], third: &[u8], result: &mut [u8]) {
-    let results = result.as_chunks_mut::<CHANNELS>().0;
-    for (((result, first), second), third) in results.iter_mut().zip(first).zip(second).zip(third) {
-        *result = [*first, *second, *third];
-    }
+fn centred(sample: u8) -> i16 {
+    i16::from(sample).wrapping_sub(128)
 }
 
+/// The product without its 16 last bits, rounded half up.
+#[inline(always)]
+fn scaled(value: i16, factor: i16) -> i16 {
+    let upper = i32::from(value.wrapping_mul(2)).wrapping_mul(i32::from(factor)) >> 16;
+    (upper as i16).wrapping_add(1) >> 1
+}
+
+#[inline(always)]
+fn saturated(value: i16) -> u8 {
+    value.clamp(0, 255) as u8
+}
+
+/// 1.402 less 1, with 16 bits behind the point.
+const RED_REST: i16 = 26_345;
+/// 1.772 less 2, likewise.
+const BLUE_REST: i16 = -14_942;
 /// Rounds half up.
 const HALF: i32 = 1 << 15;

@@ -1,7 +1,8 @@
 //! OpenCV's area method for sides that shrink: the mean of the source pixels beneath a pixel of the result.
 
 use super::SideScale;
-use crate::image::pixels::{CHANNELS, Pixels};
+use crate::image::pixels::{Pixels, row};
+use crate::image::turn::{self, GROUP, turn_rows};
 use crate::image::vector::vectorized;
 
 /// Returns the image at the scale of the sides, both of which are at least 1.
@@ -15,24 +16,20 @@ pub fn resized(source: &Pixels, columns: &SideScale, rows: &SideScale) -> Pixels
 
 /// Half the size: integers, rounded half up.
 fn halved(source: &Pixels, columns: &SideScale, rows: &SideScale) -> Pixels {
-    let stride = columns.to * CHANNELS;
-    let mut bytes = vec![0; rows.to * stride];
-    vectorized(
-        #[inline(always)]
-        || {
-            for (index, result) in bytes.chunks_exact_mut(stride.max(1)).enumerate() {
-                let upper = source.row(index * 2).as_chunks::<{ 2 * CHANNELS }>().0;
-                let lower = source.row(index * 2 + 1).as_chunks::<{ 2 * CHANNELS }>().0;
-                let results = result.as_chunks_mut::<CHANNELS>().0;
-                for ((result, [a0, a1, a2, b0, b1, b2]), [c0, c1, c2, d0, d1, d2]) in
-                    results.iter_mut().zip(upper).zip(lower)
-                {
-                    *result = [mean([a0, b0, c0, d0]), mean([a1, b1, c1, d1]), mean([a2, b2, c2, d2])];
+    source.mapped(columns.to, rows.to, |plane, bytes| {
+        vectorized(
+            #[inline(always)]
+            || {
+                for (index, result) in bytes.chunks_exact_mut(columns.to.max(1)).enumerate() {
+                    let upper = row(plane, source.width, index * 2).as_chunks().0;
+                    let lower = row(plane, source.width, index * 2 + 1).as_chunks().0;
+                    for ((result, [a, b]), [c, d]) in result.iter_mut().zip(upper).zip(lower) {
+                        *result = mean([a, b, c, d]);
+                    }
                 }
-            }
-        },
-    );
-    Pixels { width: columns.to, height: rows.to, bytes }
+            },
+        );
+    })
 }
 
 #[inline(always)]
@@ -43,27 +40,22 @@ fn mean(bytes: [&u8; 4]) -> u8 {
 
 /// A whole scale: the sum of integers by a float, rounded half to even.
 fn whole(source: &Pixels, columns: &SideScale, rows: &SideScale, across: usize, down: usize) -> Pixels {
-    let stride = columns.to * CHANNELS;
-    let mut bytes = vec![0; rows.to * stride];
     let scale = 1.0 / (across * down) as f32;
-    let mut sums = vec![0_i32; stride];
-    for (index, result) in bytes.chunks_exact_mut(stride.max(1)).enumerate() {
-        sums.fill(0);
-        for row in 0..down {
-            let groups = source.row(index * down + row).chunks_exact(across * CHANNELS);
-            for (sums, group) in sums.as_chunks_mut::<CHANNELS>().0.iter_mut().zip(groups) {
-                for pixel in group.as_chunks::<CHANNELS>().0 {
-                    for (sum, byte) in sums.iter_mut().zip(pixel) {
-                        *sum = sum.wrapping_add(i32::from(*byte));
-                    }
+    let mut sums = vec![0_i32; columns.to];
+    source.mapped(columns.to, rows.to, |plane, bytes| {
+        for (index, result) in bytes.chunks_exact_mut(columns.to.max(1)).enumerate() {
+            sums.fill(0);
+            for line in 0..down {
+                let groups = row(plane, source.width, index * down + line).chunks_exact(across);
+                for (sum, group) in sums.iter_mut().zip(groups) {
+                    *sum = group.iter().fold(*sum, |sum, byte| sum.wrapping_add(i32::from(*byte)));
                 }
             }
+            for (byte, sum) in result.iter_mut().zip(&sums) {
+                *byte = saturated(*sum as f32 * scale);
+            }
         }
-        for (byte, sum) in result.iter_mut().zip(&sums) {
-            *byte = saturated(*sum as f32 * scale);
-        }
-    }
-    Pixels { width: columns.to, height: rows.to, bytes }
+    })
 }
 
 /// A part of a source pixel in a pixel of the result.
@@ -75,42 +67,52 @@ struct Share {
 
 /// Any scale: sums of floats, in the order of the source pixels, along the columns and then along the rows.
 fn fractional(source: &Pixels, columns: &SideScale, rows: &SideScale) -> Pixels {
-    let stride = columns.to * CHANNELS;
-    let mut bytes = vec![0; rows.to * stride];
-    let across = shares(columns);
-    let mut row_sums = vec![0.0_f32; stride];
-    let mut sums = vec![0.0_f32; stride];
-    let down = shares(rows);
-    let mut down = down.iter().peekable();
+    let (across, down) = (shares(columns), shares(rows));
+    let mut turned = turn::columns(source.width);
+    // The sums along the columns, of a group of rows.
+    let mut row_sums = vec![[0.0_f32; GROUP]; columns.to];
+    let mut sums = vec![0.0_f32; columns.to];
+    source.mapped(columns.to, rows.to, |plane, bytes| {
+        let mut down = down.iter().peekable();
+        let mut group = None;
+        while let Some(share) = down.next() {
+            if group.replace(share.source / GROUP) != Some(share.source / GROUP) {
+                let first = share.source / GROUP * GROUP;
+                let rows = plane.get(first * source.width..).unwrap_or_default().chunks_exact(source.width);
+                turn_rows(rows, &mut turned);
+                sum_columns(&turned, &across, &mut row_sums);
+            }
+            let lane = share.source % GROUP;
+            for (sum, rows) in sums.iter_mut().zip(&row_sums) {
+                *sum += share.weight * rows.get(lane).copied().unwrap_or(0.0);
+            }
+            if down.peek().is_some_and(|next| next.result == share.result) {
+                continue;
+            }
+            let start = share.result * columns.to;
+            let result = bytes.get_mut(start..start + columns.to).unwrap_or_default();
+            for (byte, sum) in result.iter_mut().zip(&mut sums) {
+                *byte = saturated(*sum);
+                *sum = 0.0;
+            }
+        }
+    })
+}
+
+fn sum_columns(turned: &[turn::Column], across: &[Share], row_sums: &mut [[f32; GROUP]]) {
+    row_sums.fill([0.0; GROUP]);
     vectorized(
         #[inline(always)]
         || {
-            while let Some(share) = down.next() {
-                let pixels = source.row(share.source).as_chunks::<CHANNELS>().0;
-                row_sums.fill(0.0);
-                let results = row_sums.as_chunks_mut::<CHANNELS>().0;
-                for Share { source, result, weight } in &across {
-                    if let (Some(sums), Some(pixel)) = (results.get_mut(*result), pixels.get(*source)) {
-                        for (sum, byte) in sums.iter_mut().zip(pixel) {
-                            *sum += f32::from(*byte) * *weight;
-                        }
+            for Share { source, result, weight } in across {
+                if let (Some(sums), Some(column)) = (row_sums.get_mut(*result), turned.get(*source)) {
+                    for (sum, byte) in sums.iter_mut().zip(column) {
+                        *sum += f32::from(*byte) * *weight;
                     }
-                }
-                for (sum, row) in sums.iter_mut().zip(&row_sums) {
-                    *sum += share.weight * *row;
-                }
-                if down.peek().is_some_and(|next| next.result == share.result) {
-                    continue;
-                }
-                let start = share.result * stride;
-                for (byte, sum) in bytes.get_mut(start..start + stride).unwrap_or_default().iter_mut().zip(&mut sums) {
-                    *byte = saturated(*sum);
-                    *sum = 0.0;
                 }
             }
         },
     );
-    Pixels { width: columns.to, height: rows.to, bytes }
 }
 
 fn shares(side: &SideScale) -> Vec<Share> {
