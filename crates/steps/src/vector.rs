@@ -6,10 +6,13 @@ use std::cmp::Ordering;
 use base::tensor::topk::best;
 use smallvec::SmallVec;
 
+use crate::image::vector::vectorized;
+
 /// Elements that are worked on at once: four vectors of SSE2, so that additions do not wait for each other.
 const LANES: usize = 16;
 
 /// Returns the largest element of a row, NaN left aside. Minus infinity for an empty row.
+#[inline(always)]
 pub fn maximum(row: &[f32]) -> f32 {
     let (lanes, rest) = lane_maxima(row);
     lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |left, right| if *right > left { *right } else { left })
@@ -17,6 +20,7 @@ pub fn maximum(row: &[f32]) -> f32 {
 
 /// The largest elements at the places 0, 16, …, at 1, 17, …, and so on, NaN left aside, and the elements after the
 /// last chunk.
+#[inline(always)]
 fn lane_maxima(row: &[f32]) -> ([f32; LANES], &[f32]) {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let (chunks, rest) = row.as_chunks::<LANES>();
@@ -32,7 +36,10 @@ fn lane_maxima(row: &[f32]) -> ([f32; LANES], &[f32]) {
 /// [`base::tensor::topk::best`], which does the work if `count` is large or many elements are equal. Otherwise the
 /// maxima of the lanes give a bound that at least `count` elements reach and few more.
 pub fn largest(row: &[f32], count: usize, indices: &mut Vec<u32>) {
-    let (mut lanes, _) = lane_maxima(row);
+    let (mut lanes, _) = vectorized(
+        #[inline(always)]
+        || lane_maxima(row),
+    );
     lanes.sort_unstable_by(|left, right| right.total_cmp(left));
     let bound = count.checked_sub(1).and_then(|last| lanes.get(last)).copied().unwrap_or(f32::NEG_INFINITY);
     let mut found: SmallVec<[(f32, u32); 4 * LANES]> = SmallVec::new();
@@ -68,18 +75,25 @@ pub fn argmax(row: &[f32]) -> usize {
 
 /// Returns the sum of a row. Short runs are added in FP32, and the runs in FP64: the error stays that of a few
 /// additions.
+#[inline(always)]
 pub fn sum(row: &[f32]) -> f64 {
-    let run = |run: &[f32]| {
-        let (chunks, rest) = run.as_chunks::<LANES>();
+    let mut totals = [0.0_f64; LANES];
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    for run in chunks.chunks(8) {
         let mut lanes = [0.0_f32; LANES];
-        for chunk in chunks {
+        for chunk in run {
             for (lane, value) in lanes.iter_mut().zip(chunk) {
                 *lane += *value;
             }
         }
-        lanes.iter().chain(rest).map(|value| f64::from(*value)).sum::<f64>()
-    };
-    row.chunks(8 * LANES).map(run).sum()
+        for (total, lane) in totals.iter_mut().zip(lanes) {
+            *total += f64::from(lane);
+        }
+    }
+    for (total, value) in totals.iter_mut().zip(rest) {
+        *total += f64::from(*value);
+    }
+    totals.iter().sum()
 }
 
 /// Returns the sum of a row in FP32 in the order of numpy's `sum` of an array that is contiguous: eight sums side
@@ -149,15 +163,23 @@ pub fn exp(x: f32) -> f32 {
 /// Appends the softmax of a row: `e = exp(x - max(x)); e / sum(e)`. NaN throughout if the row has a NaN or plus
 /// infinity.
 pub fn softmax(row: &[f32], out: &mut Vec<f32>) {
-    let largest = maximum(row);
     let start = out.len();
-    out.extend(row.iter().map(|value| exp(*value - largest)));
+    out.resize(start + row.len(), 0.0);
     let added = out.get_mut(start..).unwrap_or_default();
-    #[expect(clippy::cast_possible_truncation, reason = "numpy divides by a sum in FP32")]
-    let total = sum(added) as f32;
-    for value in added {
-        *value /= total;
-    }
+    vectorized(
+        #[inline(always)]
+        move || {
+            let largest = maximum(row);
+            for (place, value) in added.iter_mut().zip(row) {
+                *place = exp(*value - largest);
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "numpy divides by a sum in FP32")]
+            let total = sum(added) as f32;
+            for value in added {
+                *value /= total;
+            }
+        },
+    );
 }
 
 /// The logistic function, `1 / (1 + exp(-x))`.
