@@ -1,19 +1,22 @@
 //! Resizing as OpenCV does it, byte for byte (`cv2.resize`, 8 bits, three channels, as its x86-64 wheels
-//! compute): nearest, linear and area. Unlike Pillow's filters, linear does not widen with the scale. Cubic
-//! is left out: where the processor allows, the wheels compute it by Intel's closed library, whose last bits
-//! differ from OpenCV's own code.
+//! compute): nearest, linear, cubic and area. Unlike Pillow's filters, linear and cubic do not widen with the scale. Cubic
+//! is OpenCV's own code: where the processor allows, the wheels compute it by Intel's closed library, unless they are told
+//! not to (`cv2.ipp.setUseIPP(False)`), which gives one value of 25 another last bit.
 
 use crate::image::pixels::{Pixels, row};
 use crate::image::turn::{self, Column, GROUP, turn_rows, turn_shorts};
 use crate::image::vector::{Lanes, vectorized};
 
 mod area;
+mod cubic;
 
 /// A method of OpenCV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpencvFilter {
     /// `INTER_AREA`.
     Area,
+    /// `INTER_CUBIC`.
+    Cubic,
     /// `INTER_LINEAR`.
     Linear,
     /// `INTER_NEAREST`.
@@ -29,6 +32,7 @@ pub fn resized(source: &Pixels, width: usize, height: usize, filter: OpencvFilte
     let rows = SideScale::new(source.height, height);
     let is_halved = columns.whole_scale() == Some(2) && rows.whole_scale() == Some(2);
     match filter {
+        OpencvFilter::Cubic => cubic::resized(source, &columns, &rows),
         OpencvFilter::Nearest => nearest(source, &columns, &rows),
         // OpenCV takes its area method for a linear one at exactly half the size.
         OpencvFilter::Linear if is_halved => area::resized(source, &columns, &rows),
@@ -143,31 +147,37 @@ fn nearest(source: &Pixels, columns: &SideScale, rows: &SideScale) -> Pixels {
 /// A pair of neighbours along a side, and their weights.
 type Pair = ([usize; 2], [i32; 2]);
 
-/// The rows of the source that a result reads, resized along the columns.
+/// The rows of the source that a band of the result reads, resized along the columns: for each pixel the sum of the
+/// products, without its last 4 bits.
 struct Across {
+    columns: Vec<Pair>,
     /// The numbers of the rows, rising.
     needed: Vec<usize>,
-    columns: Vec<Pair>,
     turned: Vec<Column>,
     results: Vec<[i16; GROUP]>,
+    sums: Vec<i16>,
 }
 
 impl Across {
-    fn new(source: &Pixels, columns: &[Taps], rows: &[Taps]) -> Self {
-        let mut needed: Vec<_> = rows.iter().flat_map(|taps| taps.kept(source.height)).collect();
-        needed.sort_unstable();
-        needed.dedup();
+    fn new(source: &Pixels, columns: &[Taps]) -> Self {
         let columns: Vec<_> =
             columns.iter().map(|taps| (taps.kept(source.width), taps.weights.map(i32::from))).collect();
-        let results = turn::columns(columns.len());
-        Self { needed, columns, turned: turn::columns(source.width), results }
+        let (turned, results) = (turn::columns(source.width), turn::columns(columns.len()));
+        Self { columns, needed: Vec::new(), turned, results, sums: Vec::new() }
     }
 
-    /// Resizes the rows of a plane: for each pixel the sum of the products, without its last 4 bits.
-    fn make(&mut self, plane: &[u8], stride: usize, sums: &mut [i16]) {
-        let width = self.columns.len();
-        for (group, sums) in self.needed.chunks(GROUP).zip(sums.chunks_mut((width * GROUP).max(1))) {
-            turn_rows(group.iter().map(|index| row(plane, stride, *index)), &mut self.turned);
+    /// The sums of a row of the source.
+    fn row(&self, index: usize) -> &[i16] {
+        let (width, place) = (self.columns.len(), self.needed.binary_search(&index).unwrap_or(0));
+        self.sums.get(place * width..(place + 1) * width).unwrap_or_default()
+    }
+
+    fn make(&mut self, plane: &[u8], (width, height): (usize, usize), rows: &[Taps]) {
+        self.needed = needed_rows(rows.iter().flat_map(|taps| taps.kept(height)));
+        let stride = self.columns.len();
+        self.sums.resize(self.needed.len() * stride, 0);
+        for (group, sums) in self.needed.chunks(GROUP).zip(self.sums.chunks_mut((stride * GROUP).max(1))) {
+            turn_rows(group.iter().map(|index| row(plane, width, *index)), &mut self.turned);
             vectorized(
                 #[inline(always)]
                 || {
@@ -178,38 +188,38 @@ impl Across {
                     }
                 },
             );
-            turn_shorts(&self.results, width, sums);
+            turn_shorts(&self.results, stride, sums);
         }
     }
 }
 
+/// Each row once, rising.
+fn needed_rows(rows: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut needed: Vec<_> = rows.collect();
+    needed.sort_unstable();
+    needed.dedup();
+    needed
+}
+
 fn linear(source: &Pixels, columns: &[Taps], rows: &[Taps]) -> Pixels {
     let width = columns.len();
-    let mut across = Across::new(source, columns, rows);
-    let mut places = vec![0; source.height];
-    for (place, index) in across.needed.iter().enumerate() {
-        if let Some(known) = places.get_mut(*index) {
-            *known = place * width;
-        }
-    }
-    let mut sums = vec![0; across.needed.len() * width];
+    let mut across = Across::new(source, columns);
     source.mapped(width, rows.len(), |plane, bytes| {
-        across.make(plane, source.width, &mut sums);
-        vectorized(
-            #[inline(always)]
-            || {
-                for (result, taps) in bytes.chunks_exact_mut(width.max(1)).zip(rows) {
-                    let [upper, lower] = taps.kept(source.height).map(
-                        #[inline(always)]
-                        |index| places.get(index).and_then(|start| sums.get(*start..)).unwrap_or_default(),
-                    );
-                    let [first, second] = taps.weights;
-                    for ((byte, upper), lower) in result.iter_mut().zip(upper).zip(lower) {
-                        *byte = between(*upper, *lower, first, second);
+        for (rows, results) in rows.chunks(BAND).zip(bytes.chunks_mut((width * BAND).max(1))) {
+            across.make(plane, (source.width, source.height), rows);
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (result, taps) in results.chunks_exact_mut(width.max(1)).zip(rows) {
+                        let [upper, lower] = taps.kept(source.height).map(|index| across.row(index));
+                        let [first, second] = taps.weights;
+                        for ((byte, upper), lower) in result.iter_mut().zip(upper).zip(lower) {
+                            *byte = between(*upper, *lower, first, second);
+                        }
                     }
-                }
-            },
-        );
+                },
+            );
+        }
     })
 }
 
@@ -226,5 +236,7 @@ fn fixed(weight: f32) -> i16 {
     (weight * f32::from(ONE)).round_ties_even() as i16
 }
 
+/// Rows of a result that are made at a time: the sums that they read then stay in the cache.
+const BAND: usize = 128;
 /// The weight 1.
 const ONE: i16 = 2048;

@@ -106,7 +106,7 @@ fn faults_of_parameters_are_named_with_their_line() {
     let linear = "line 3: \"filter\": must be one of \"nearest\", \"bilinear\", \"bicubic\", \"lanczos\", \
                   \"box\", \"hamming\" for this library";
     check(r#""size": [2], "filter": "linear""#, linear);
-    let bicubic = "line 3: \"filter\": must be one of \"nearest\", \"linear\", \"area\" for this library";
+    let bicubic = "line 3: \"filter\": must be one of \"nearest\", \"linear\", \"cubic\", \"area\" for this library";
     check(r#""size": [2], "filter": "bicubic", "library": "opencv""#, bicubic);
     let error = read(r#", "size": [2]"#, r#""pixels": "x", "pad": "p""#).err().unwrap();
     assert_eq!(error.text(), "step 1: line 2: \"outputs\": \"pad\" is there only if \"resize\" is \"letterbox\"");

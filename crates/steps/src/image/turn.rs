@@ -101,7 +101,7 @@ fn turn_back<T: Elem, O: Interleave<T>>(ops: O, columns: &[T], stride: usize, ro
         for (row, vector) in rows.chunks_exact_mut(stride.max(1)).zip(vectors) {
             let rest = row.get_mut(block * ops.len()..).unwrap_or_default();
             match rest.get_mut(..ops.len()) {
-                Some(place) => _ = ops.store(vector, place),
+                Some(place) => ops.store(vector, place),
                 None => {
                     let mut elements = [T::default(); VECTOR_MAX];
                     ops.store(vector, &mut elements);

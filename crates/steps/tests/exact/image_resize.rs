@@ -28,8 +28,8 @@ fn pillows_filters_are_equal() {
 
 #[test]
 fn opencvs_methods_are_equal() {
-    use OpencvFilter::{Area, Linear, Nearest};
-    compare("opencv", &[Nearest, Linear, Area], opencv::resized);
+    use OpencvFilter::{Area, Cubic, Linear, Nearest};
+    compare("opencv", &[Nearest, Linear, Cubic, Area], opencv::resized);
 }
 
 /// Resizes all cases of the script by each filter, and counts the bytes that differ.
