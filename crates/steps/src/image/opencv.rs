@@ -145,12 +145,12 @@ fn nearest(source: &Pixels, columns: &SideScale, rows: &SideScale) -> Pixels {
 }
 
 /// A pair of neighbours along a side, and their weights.
-type Pair = ([usize; 2], [i32; 2]);
+type TapPair = ([usize; 2], [i32; 2]);
 
 /// The rows of the source that a band of the result reads, resized along the columns: for each pixel the sum of the
 /// products, without its last 4 bits.
 struct Across {
-    columns: Vec<Pair>,
+    columns: Vec<TapPair>,
     /// The numbers of the rows, rising.
     needed: Vec<usize>,
     turned: Vec<Column>,

@@ -68,12 +68,12 @@ pub struct Bits<'a> {
     rest: &'a [u8],
     /// The bytes before the marker, without those that are stuffed, then [`PADDING`].
     bytes: Vec<u8>,
-    reader: BitReader,
+    reader: ScanReader,
 }
 
 /// The place in the bytes. A loop works on a copy, which the compiler keeps in registers.
 #[derive(Clone, Copy, Default)]
-pub struct BitReader {
+pub struct ScanReader {
     /// The next bits, from the top: those below the `count` first ones are right too, or 0.
     buffer: u64,
     count: u32,
@@ -81,7 +81,7 @@ pub struct BitReader {
     at: usize,
 }
 
-impl BitReader {
+impl ScanReader {
     /// Has 56 bits ready.
     #[inline(always)]
     pub fn refill(&mut self, bytes: &[u8]) {
@@ -182,21 +182,21 @@ impl BitReader {
 
 impl<'a> Bits<'a> {
     pub fn new(scan: &'a [u8]) -> Self {
-        let mut bits = Self { rest: scan, bytes: Vec::new(), reader: BitReader::default() };
+        let mut bits = Self { rest: scan, bytes: Vec::new(), reader: ScanReader::default() };
         bits.read_segment();
         bits
     }
 
     /// The reader, and the bytes that it reads.
     #[inline(always)]
-    pub fn parts(&mut self) -> (&mut BitReader, &[u8]) {
+    pub fn parts(&mut self) -> (&mut ScanReader, &[u8]) {
         (&mut self.reader, &self.bytes)
     }
 
     /// Takes over the bytes before the next marker.
     fn read_segment(&mut self) {
         self.bytes.clear();
-        self.reader = BitReader::default();
+        self.reader = ScanReader::default();
         loop {
             let (chunks, _) = self.rest.as_chunks::<32>();
             // A loop without an exit becomes vector code.

@@ -4,7 +4,7 @@ use base::error::Error;
 
 use super::fault;
 use super::frame::{Component, JpegFrame, Scan};
-use super::huffman::{BitReader, Bits, HuffmanTable};
+use super::huffman::{Bits, HuffmanTable, ScanReader};
 use super::scan::{Restarts, Tables, Units};
 
 /// Decodes a scan into the coefficients. Returns the bytes behind it.
@@ -131,7 +131,7 @@ fn first_bits(
     block: &mut [i16; 64],
     scan: &Scan,
     table: &HuffmanTable,
-    (bits, bytes): (&mut BitReader, &[u8]),
+    (bits, bytes): (&mut ScanReader, &[u8]),
     ended: &mut u32,
 ) {
     if *ended > 0 {
@@ -163,7 +163,7 @@ fn next_bit(
     block: &mut [i16; 64],
     scan: &Scan,
     table: &HuffmanTable,
-    (bits, bytes): (&mut BitReader, &[u8]),
+    (bits, bytes): (&mut ScanReader, &[u8]),
     ended: &mut u32,
 ) {
     let bit = 1_i16 << scan.bit;
@@ -210,7 +210,7 @@ fn next_bit(
 }
 
 #[inline(always)]
-fn refine(coefficient: &mut i16, bit: i16, bits: &mut BitReader, bytes: &[u8]) {
+fn refine(coefficient: &mut i16, bit: i16, bits: &mut ScanReader, bytes: &[u8]) {
     bits.refill(bytes);
     if bits.take(1) == 1 && *coefficient & bit == 0 {
         *coefficient = coefficient.wrapping_add(if *coefficient >= 0 { bit } else { -bit });

@@ -5,7 +5,7 @@ use base::error::Error;
 
 use super::fault;
 use super::frame::{Component, JpegFrame, Scan, ScanComponent};
-use super::huffman::{BitReader, Bits, ENTRIES, HuffmanEntry, HuffmanTable};
+use super::huffman::{Bits, ENTRIES, HuffmanEntry, HuffmanTable, ScanReader};
 use super::transform::{Band, BlockMut, Factors};
 
 /// The Huffman tables at a scan.
@@ -164,7 +164,7 @@ impl UnitRow<'_> {
 /// Reads a block (T.81 F.2.2). Returns the prediction of the next one.
 #[inline(always)]
 fn read_block(
-    (reader, bytes): (&mut BitReader, &[u8]),
+    (reader, bytes): (&mut ScanReader, &[u8]),
     (dc, ac, factors): (&HuffmanTable, &HuffmanTable, &Factors),
     prediction: i32,
     mut block: BlockMut<'_>,

@@ -8,7 +8,7 @@ use crate::image::vector::{Lanes, vectorized};
 
 /// The source pixels of a pixel of the result, and their weights in 11 bits.
 #[derive(Clone, Copy)]
-struct Span {
+struct CubicSpan {
     pixels: [usize; 4],
     weights: [i32; 4],
 }
@@ -72,7 +72,7 @@ impl RowSums {
         self.sums.get(place * self.width..(place + 1) * self.width).unwrap_or_default()
     }
 
-    fn make(&mut self, plane: &[u8], stride: usize, down: &[Span], across: &[Span]) {
+    fn make(&mut self, plane: &[u8], stride: usize, down: &[CubicSpan], across: &[CubicSpan]) {
         self.needed = needed_rows(down.iter().flat_map(|span| span.pixels));
         self.sums.resize(self.needed.len() * self.width, 0);
         for (group, sums) in self.needed.chunks(GROUP).zip(self.sums.chunks_mut((self.width * GROUP).max(1))) {
@@ -123,12 +123,12 @@ fn with_integers(rows: [&[i32]; 4], weights: [i32; 4], result: &mut [u8]) {
     }
 }
 
-fn spans(side: &SideScale) -> Vec<Span> {
+fn spans(side: &SideScale) -> Vec<CubicSpan> {
     let span = |result: usize| {
         let position = side.position(result);
         let pixel = |offset: i64| (position.pixel + offset).clamp(0, side.from as i64 - 1) as usize;
         let weights = weights(position.distance).map(|weight| (weight * ONE).round_ties_even() as i32);
-        Span { pixels: [-1, 0, 1, 2].map(pixel), weights }
+        CubicSpan { pixels: [-1, 0, 1, 2].map(pixel), weights }
     };
     (0..side.to).map(span).collect()
 }
