@@ -6,7 +6,7 @@ use base::error::Error;
 
 use crate::image::check_size;
 use crate::image::jpeg::{self, Orientation, tiff_orientation};
-use crate::image::pixels::Pixels;
+use crate::image::pixels::{CHANNELS, Pixels};
 use crate::limits::{IMAGE_PIXELS_MAX, IMAGE_SIDE_MAX};
 
 /// A decoded file.
@@ -68,6 +68,11 @@ pub fn decode_png(file: &[u8]) -> Result<DecodedImage, Error> {
     let mut reader = decoder.read_info().map_err(|error| fault(&error))?;
     if reader.info().animation_control.is_some() {
         return Err(fault(&"animated files are not supported"));
+    }
+    // The crate panics at such a palette.
+    let palette = reader.info().palette.as_deref().unwrap_or_default();
+    if reader.info().color_type == png::ColorType::Indexed && !palette.len().is_multiple_of(CHANNELS) {
+        return Err(fault(&"the palette is malformed"));
     }
     let size = reader.output_buffer_size().ok_or_else(|| fault(&"the image is too large"))?;
     let mut bytes = vec![0; size];
@@ -136,6 +141,12 @@ mod tests {
         let mut large = png_of(png::BitDepth::Eight, None, &[0; 2]);
         large.splice(16..24, [0, 0, 0x80, 0, 0, 0, 0x80, 0]);
         assert!(decode(&large).err().unwrap().text().starts_with("PNG: "), "its checksum is wrong besides");
+        let mut indexed = Vec::new();
+        let mut encoder = png::Encoder::new(&mut indexed, 2, 1);
+        encoder.set_color(png::ColorType::Indexed);
+        encoder.set_palette(&[0; 4][..]);
+        encoder.write_header().unwrap().write_image_data(&[0; 2]).unwrap();
+        check(&indexed, "PNG: the palette is malformed");
         check(b"GIF89a", "the file is neither JPEG nor PNG nor WebP");
         check(b"RIFF\xFF\0\0\0WEBPVP8 ", "WebP: the file is truncated");
         let animated = b"RIFF\x16\0\0\0WEBPVP8X\x0A\0\0\0\x02\0\0\0\x07\0\0\x07\0\0";
