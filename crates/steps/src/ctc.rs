@@ -174,7 +174,7 @@ impl Ctc {
 }
 
 /// The symbols in the contents of a file.
-fn symbols_of(file: &[u8]) -> Result<Vec<String>, String> {
+pub(crate) fn symbols_of(file: &[u8]) -> Result<Vec<String>, String> {
     let text = std::str::from_utf8(file).map_err(|error| format!("byte {} is not UTF-8", error.valid_up_to()))?;
     if !text.trim_start().starts_with('{') || Document::parse(file, &[]).is_err() {
         let text = text.strip_suffix('\n').unwrap_or(text);

@@ -35,7 +35,7 @@ pub fn read(fields: &StepFields<'_>) -> Result<Vec<String>, Error> {
 }
 
 /// Returns the labels in the contents of a file. White space around a line is dropped, and empty lines at the end.
-fn of_file(file: &[u8]) -> Result<Vec<String>, String> {
+pub(crate) fn of_file(file: &[u8]) -> Result<Vec<String>, String> {
     let text = std::str::from_utf8(file).map_err(|error| format!("byte {} is not UTF-8", error.valid_up_to()))?;
     let text = text.trim_start_matches('\u{feff}').trim_end();
     if !text.trim_start().starts_with(['{', '[']) {

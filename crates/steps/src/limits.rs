@@ -109,6 +109,34 @@ pub const MEL_FILTERS_MAX: usize = 1024;
 /// Rows of samples in one tensor. A row without samples has no bytes, but a count of frames.
 pub const AUDIO_ROWS_MAX: usize = 65_536;
 
+/// Bytes of a `model.py` that `suggest` reads: those of public repositories have up to 60 KB.
+pub const SUGGEST_SOURCE_SIZE_MAX: usize = 1 << 20;
+
+/// Nodes of the syntax tree of a `model.py`: one of a thousand lines has ten thousand. Each has up to a dozen values in JSON, of
+/// which a document may have 262,144.
+pub const SUGGEST_NODES_MAX: usize = 20_000;
+
+/// Levels of a syntax tree. Each is up to three calls deep when it is gone through.
+pub const SUGGEST_DEPTH_MAX: usize = 64;
+
+/// Bytes of the JSON of a syntax tree: that of a source of the greatest size, whose texts have up to six bytes a character.
+pub const SUGGEST_TREE_SIZE_MAX: usize = 8 * SUGGEST_SOURCE_SIZE_MAX;
+
+/// Statements and expressions that `suggest` goes through, with each pass of a loop counted: vocabularies are read line by line.
+pub const SUGGEST_WORK_MAX: usize = 1 << 20;
+
+/// Calls inside each other that `suggest` follows: a recursive function ends here.
+pub const SUGGEST_CALLS_MAX: usize = 8;
+
+/// Tensors that `suggest` tells apart in one `model.py`. A loop of a thousand tensors is beyond what steps are for.
+pub const SUGGEST_EXPRESSIONS_MAX: usize = 4096;
+
+/// Passes of a loop over numbers that are gone through one by one; longer loops are over the places of a tensor.
+pub const SUGGEST_RANGE_MAX: usize = 256;
+
+/// Bytes of the text of a size that depends on others: that of a letterbox has 200.
+pub const SUGGEST_FORMULA_SIZE_MAX: usize = 1024;
+
 #[cfg(test)]
 mod tests {
     use base::tensor::{Datatype, Shape, Tensor};

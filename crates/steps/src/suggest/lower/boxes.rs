@@ -1,0 +1,272 @@
+//! The step `detect`: boxes of a detector above a threshold, without those that others suppress.
+
+use base::tensor::Datatype;
+
+use crate::suggest::graph::{Dim, ExprId};
+use crate::suggest::lower::numbers::number_of;
+use crate::suggest::lower::{Lowering, Made};
+use crate::suggest::op::{Arithmetic, Comparison, Kind, Op, Reduction};
+use crate::suggest::python::quoted;
+
+/// A tensor [boxes, numbers] that a detector writes, and where its classes begin.
+#[derive(Clone, Copy, PartialEq)]
+struct Predictions {
+    rows: ExprId,
+    classes_from: i64,
+}
+
+/// A number of a box as a sum of columns with factors, for comparison.
+type Sum = Vec<(i64, f64)>;
+
+impl Lowering<'_, '_> {
+    /// The step of boxes, scores or classes that a suppression keeps; `None` for other expressions.
+    pub fn detection(&mut self, id: ExprId) -> Result<Option<Made>, String> {
+        let graph = &self.machine.graph;
+        let [kept, by] = graph.get(id).inputs.clone()[..] else { return Ok(None) };
+        let mut limit = None;
+        let mut by = graph.below_views(by);
+        if let (Op::Slice { axis: -1, start: None, stop: Some(count @ 1..), step: 1 }, Some(below)) = (graph.op(by), graph.operand(by)) {
+            limit = Some(*count);
+            by = graph.below_views(below);
+        }
+        let (Op::Rows { is_mask: false }, Op::Nms(form)) = (graph.op(id), graph.op(by).clone()) else { return Ok(None) };
+        let suppressed = graph.get(by).inputs.clone();
+        let (Some(boxes), Some(scores)) = (suppressed.first().copied(), suppressed.get(1).copied()) else { return Ok(None) };
+        let (scores, mask) = self.unmasked(scores)?;
+        let (boxes, boxes_mask) = self.unmasked(boxes)?;
+        let (kept, kept_mask) = self.unmasked(kept)?;
+        if boxes_mask != mask || kept_mask != mask {
+            return Err("boxes and scores are selected by different conditions".to_owned());
+        }
+        let predictions = self.predictions_of(scores)?;
+        let (threshold, compare) = self.threshold_of(mask, scores, form.score_threshold)?;
+        let in_box = self.box_format(boxes, predictions)?;
+        if in_box != form.box_format {
+            return Err(format!("the boxes of the suppression are not {}", form.box_format));
+        }
+        if let Some(classes) = suppressed.get(2) {
+            let (classes, _) = self.unmasked(*classes)?;
+            if !self.is_class(classes, predictions) {
+                return Err("the classes of the suppression are not those of the boxes".to_owned());
+            }
+        }
+        let (port, made) = self.kept_port(kept, scores, predictions)?;
+        let (layout, tensor) = self.layout_of(predictions)?;
+        let mut fields = vec![("layout", quoted(layout)), ("score_threshold", number_of(threshold))];
+        if compare != ">" {
+            fields.push(("compare", quoted(compare)));
+        }
+        fields.push(("nms", quoted(form.nms)));
+        fields.push(("iou_threshold", number_of(form.iou_threshold)));
+        if form.iou != "torchvision" {
+            fields.push(("iou", quoted(form.iou)));
+        }
+        // The default of the step keeps 300 boxes; these calls keep all.
+        fields.push(("max_detections", limit.unwrap_or(30_000).to_string()));
+        if limit.is_none() {
+            self.machine.assume("at most 30000 boxes of an image are kept");
+        }
+        if let Some(format) = made.filter(|format| *format != "xyxy") {
+            fields.push(("output_format", quoted(format)));
+        }
+        let input = self.lower(tensor)?;
+        let name = self.step("detect", vec![("predictions", vec![input])], port, fields, id)?;
+        [kept, scores, boxes, by].into_iter().chain(mask).for_each(|part| self.add_lines(&name, part));
+        let name = self.typed(name, if port == "classes" { Datatype::Int64 } else { Datatype::Fp32 }, id)?;
+        let shape = std::iter::once(Dim::Known(1)).chain(self.machine.graph.shape(id)).collect();
+        Ok(Some((name, shape)))
+    }
+
+    /// A tensor below a selection by a mask, and the mask.
+    fn unmasked(&self, id: ExprId) -> Result<(ExprId, Option<ExprId>), String> {
+        let graph = &self.machine.graph;
+        let mut id = graph.below_views(id);
+        let mut mask = None;
+        loop {
+            match (graph.op(id), graph.get(id).inputs.as_slice()) {
+                (Op::Rows { is_mask: true }, [below, by]) if mask.is_none() => {
+                    mask = Some(graph.below_views(*by));
+                    id = graph.below_views(*below);
+                }
+                (Op::Cast | Op::View, [below]) if graph.kind(id) != Kind::Number(Datatype::Int64) || self.is_integer(*below) => id = *below,
+                _ => return Ok((id, mask)),
+            }
+        }
+    }
+
+    fn is_integer(&self, id: ExprId) -> bool {
+        matches!(self.machine.graph.kind(id), Kind::Number(Datatype::Int64 | Datatype::Int32))
+    }
+
+    /// The tensor of which scores are the best class of each box.
+    fn predictions_of(&self, scores: ExprId) -> Result<Predictions, String> {
+        let graph = &self.machine.graph;
+        let other = || "the scores are not those of a layout that is known".to_owned();
+        let Op::Reduce { kind: Reduction::Max, axis: -1, .. } = graph.op(scores) else { return Err(other()) };
+        let classes = graph.operand(scores).map(|classes| graph.below_views(classes)).ok_or_else(other)?;
+        let Op::Slice { axis: -1, start: Some(from), stop: None, step: 1 } = *graph.op(classes) else { return Err(other()) };
+        let rows = graph.operand(classes).map(|rows| graph.below_views(rows)).ok_or_else(other)?;
+        Ok(Predictions { rows, classes_from: from })
+    }
+
+    fn threshold_of(&self, mask: Option<ExprId>, scores: ExprId, own: Option<f64>) -> Result<(f64, &'static str), String> {
+        let graph = &self.machine.graph;
+        let Some(mask) = mask else {
+            return own.map(|own| (own, ">")).ok_or_else(|| "the boxes have no threshold".to_owned());
+        };
+        let (of, comparison, threshold) = self.machine.threshold(mask).ok_or("the condition of the boxes is no threshold")?;
+        let compare = match comparison {
+            Comparison::Greater => ">",
+            Comparison::GreaterEqual => ">=",
+            _ => return Err("the condition of the boxes is no threshold".to_owned()),
+        };
+        if graph.below_views(of) != scores && !self.is_same_max(graph.below_views(of), scores) {
+            return Err("the threshold is not that of the scores".to_owned());
+        }
+        match own {
+            // `NMSBoxes` compares with `>` again: equal scores are dropped.
+            Some(own) if own == threshold => Ok((threshold, ">")),
+            Some(own) if own > threshold => Ok((own, ">")),
+            _ => Ok((threshold, compare)),
+        }
+    }
+
+    fn is_same_max(&self, left: ExprId, right: ExprId) -> bool {
+        let graph = &self.machine.graph;
+        graph.op(left) == graph.op(right)
+            && graph.operand(left).map(|id| graph.below_views(id)) == graph.operand(right).map(|id| graph.below_views(id))
+    }
+
+    /// The layout of a tensor of predictions, and the tensor with images as its first axis.
+    fn layout_of(&mut self, predictions: Predictions) -> Result<(&'static str, ExprId), String> {
+        let graph = &self.machine.graph;
+        if predictions.classes_from != 4 {
+            return Err("the classes of the boxes begin at another place than the fifth".to_owned());
+        }
+        let rows = predictions.rows;
+        match (graph.op(rows), graph.operand(rows)) {
+            (Op::Transpose(order), Some(below)) => {
+                let (count, below) = (order.len(), graph.below_view(below, 2));
+                let is_last_two = order.iter().rev().take(2).copied().eq([count.wrapping_sub(2), count.wrapping_sub(1)]);
+                if !is_last_two {
+                    return Err("the axes of the predictions are in another order".to_owned());
+                }
+                Ok(("yolov8", self.with_images(below)?))
+            }
+            _ => {
+                let below = graph.below_view(rows, 2);
+                Ok(("yolov8_rows", self.with_images(below)?))
+            }
+        }
+    }
+
+    /// A tensor whose first axis is that of images.
+    fn with_images(&mut self, id: ExprId) -> Result<ExprId, String> {
+        let base = self.machine.graph.below_view(id, 2);
+        match self.machine.graph.rank(base) {
+            2 => {
+                let shape = std::iter::once(Dim::Known(1)).chain(self.machine.graph.shape(base)).collect();
+                self.machine.graph.view(base, shape)
+            }
+            _ => Ok(base),
+        }
+    }
+
+    fn is_class(&self, id: ExprId, predictions: Predictions) -> bool {
+        let graph = &self.machine.graph;
+        let below = graph.operand(id).map(|classes| graph.below_views(classes));
+        let slice = below.filter(|below| matches!(graph.op(*below), Op::Slice { axis: -1, stop: None, step: 1, .. }));
+        let from = slice.and_then(|slice| graph.operand(slice)).map(|rows| graph.below_views(rows));
+        *graph.op(id) == Op::Argmax(-1) && from == Some(predictions.rows)
+    }
+
+    /// The port of what is kept, and the format of boxes.
+    fn kept_port(&self, kept: ExprId, scores: ExprId, predictions: Predictions) -> Result<(&'static str, Option<&'static str>), String> {
+        if kept == scores || self.is_same_max(kept, scores) {
+            return Ok(("scores", None));
+        }
+        if self.is_class(kept, predictions) {
+            return Ok(("classes", None));
+        }
+        self.box_format(kept, predictions).map(|format| ("boxes", Some(format)))
+    }
+
+    /// The format of boxes [boxes, 4] of predictions whose boxes are centre and size.
+    fn box_format(&self, boxes: ExprId, predictions: Predictions) -> Result<&'static str, String> {
+        let mut sums = Vec::new();
+        for column in 0..4 {
+            sums.push(self.column(boxes, column, predictions, 0).ok_or("the numbers of the boxes are not known")?);
+        }
+        let centre = |at: i64| vec![(at, 1.0)];
+        let least = |at: i64| vec![(at, 1.0), (at + 2, -0.5)];
+        let most = |at: i64| vec![(at, 1.0), (at + 2, 0.5)];
+        let formats = [
+            ("cxcywh", [centre(0), centre(1), centre(2), centre(3)]),
+            ("xywh", [least(0), least(1), centre(2), centre(3)]),
+            ("xyxy", [least(0), least(1), most(0), most(1)]),
+            ("yxyx", [least(1), least(0), most(1), most(0)]),
+        ];
+        let found = formats.into_iter().find(|(_, format)| format.as_slice() == sums);
+        found.map(|(name, _)| name).ok_or_else(|| "the boxes are in no format that is known".to_owned())
+    }
+
+    /// A column of boxes as a sum of columns of the predictions.
+    fn column(&self, id: ExprId, column: i64, predictions: Predictions, depth: usize) -> Option<Sum> {
+        if depth > 32 {
+            return None;
+        }
+        let graph = &self.machine.graph;
+        let inputs = graph.get(id).inputs.as_slice();
+        let next = |id: ExprId, column: i64| self.column(id, column, predictions, depth + 1);
+        match (graph.op(id), inputs) {
+            _ if id == predictions.rows => Some(vec![(column, 1.0)]),
+            (Op::View, [below]) => next(*below, column),
+            (Op::Slice { axis: -1, start, step: 1, .. }, [below]) => next(*below, column + start.unwrap_or(0)),
+            (Op::WithColumn(changed), [base, part]) => match *changed == column {
+                true => next(*part, 0),
+                false => next(*base, column),
+            },
+            (Op::Stack(-1), columns) => next(*columns.get(usize::try_from(column).ok()?)?, 0),
+            (Op::Concat(-1), parts) => {
+                let mut left = column;
+                for part in parts {
+                    let Some(Dim::Known(size)) = graph.shape(*part).last().copied() else { return None };
+                    let size = i64::try_from(size).ok()?;
+                    if left < size {
+                        return next(*part, left);
+                    }
+                    left -= size;
+                }
+                None
+            }
+            (Op::Take { axis: -1, index }, [below]) => next(*below, *index),
+            (Op::Select { axis: -1, indices }, [below]) => next(*below, *indices.get(usize::try_from(column).ok()?)?),
+            (Op::Binary(op), [left, right]) => match (op, graph.number(*left), graph.number(*right)) {
+                (Arithmetic::Add, None, None) => Some(added(next(*left, column)?, next(*right, column)?, 1.0)),
+                (Arithmetic::Subtract, None, None) => Some(added(next(*left, column)?, next(*right, column)?, -1.0)),
+                (Arithmetic::Multiply, None, Some(factor)) => Some(times(next(*left, column)?, factor)),
+                (Arithmetic::Multiply, Some(factor), None) => Some(times(next(*right, column)?, factor)),
+                (Arithmetic::Divide, None, Some(divisor)) if divisor != 0.0 => Some(times(next(*left, column)?, 1.0 / divisor)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+fn times(sum: Sum, factor: f64) -> Sum {
+    sum.into_iter().map(|(column, own)| (column, own * factor)).collect()
+}
+
+/// Two sums together, in the order of columns.
+fn added(mut sum: Sum, other: Sum, sign: f64) -> Sum {
+    for (column, factor) in other {
+        match sum.iter_mut().find(|(known, _)| *known == column) {
+            Some((_, own)) => *own += sign * factor,
+            None => sum.push((column, sign * factor)),
+        }
+    }
+    sum.sort_by_key(|(column, _)| *column);
+    sum.retain(|(_, factor)| *factor != 0.0);
+    sum
+}

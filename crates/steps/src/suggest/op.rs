@@ -1,0 +1,242 @@
+//! Operations of the graph.
+
+use std::rc::Rc;
+
+use base::tensor::Datatype;
+
+use crate::suggest::graph::{Dim, LoopId};
+use crate::suggest::picture::PictureOp;
+
+/// The elements of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The text of a JSON value, as an object of Python.
+    Json,
+    Number(Datatype),
+    /// Strings of bytes.
+    Raw,
+    /// Strings of characters.
+    Text,
+}
+
+/// An operation. Axes count from the end, from -1.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    Absolute,
+    Argmax(i64),
+    Argsort(Order),
+    Binary(Arithmetic),
+    /// A variable that a loop changes, as the row before left it.
+    Carried(LoopId),
+    Cast,
+    Clip(f64, f64),
+    Compare(Comparison),
+    Concat(i64),
+    Constant(Rc<Vec<f64>>),
+    /// The number of the row in a loop.
+    Counter(LoopId),
+    Ctc(Rc<CtcForm>),
+    Decode,
+    Detokenize { file: String, skips_special: bool },
+    /// The text of values in a template of JSON; the operands are its tensors.
+    Dumps(Rc<Template>),
+    Encode,
+    Exp,
+    /// Repeated along axes of size 1.
+    Expand,
+    /// A number that sizes determine.
+    Formula(String),
+    /// `[..., i]` with indices of each row along the last axis.
+    Gather,
+    Input(String),
+    /// A member of a JSON text.
+    Json(String),
+    Labels(Rc<Vec<String>>),
+    Logical(Logic),
+    /// The boxes that a suppression keeps, as indices of its rows.
+    Nms(Rc<NmsForm>),
+    Norm { axis: i64, keeps: bool },
+    /// Divided by the L2 norm, which is at least this.
+    Normalize(f64),
+    Parse { path: String, datatype: Datatype },
+    Picture(PictureOp),
+    Pool(&'static str),
+    /// The numbers of the rows of a loop.
+    Positions,
+    /// A text before each one.
+    Prefix(String),
+    Reduce { kind: Reduction, axis: i64, keeps: bool },
+    Row(LoopId),
+    /// The rows of the first operand at which the second one is true, or that it has the indices of.
+    Rows { is_mask: bool },
+    /// Places along an axis.
+    Select { axis: i64, indices: Rc<Vec<i64>> },
+    Sigmoid,
+    /// The size of a dimension.
+    Size(Dim),
+    Slice { axis: i64, start: Option<i64>, stop: Option<i64>, step: i64 },
+    Softmax(i64),
+    Sqrt,
+    Stack(i64),
+    Take { axis: i64, index: i64 },
+    Tokens(Rc<TokensForm>),
+    /// The highest values, or their indices, along the last axis.
+    Top { count: u64, order: Order, is_index: bool },
+    Transpose(Vec<usize>),
+    View,
+    /// The first operand with a column replaced by the second one.
+    WithColumn(i64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    Add,
+    Divide,
+    Multiply,
+    Power,
+    Subtract,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    Equal,
+    Greater,
+    GreaterEqual,
+    Less,
+    LessEqual,
+    Unequal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Logic {
+    And,
+    Not,
+    Or,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    Max,
+    Mean,
+    Min,
+    Sum,
+}
+
+/// The order of a sort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    pub is_descending: bool,
+    /// False if the library promises no order of equal values.
+    pub is_stable: bool,
+    /// Of equal values the last one comes first.
+    pub is_last_first: bool,
+}
+
+/// An output of a tokenizer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokensForm {
+    /// The port of the step.
+    pub port: &'static str,
+    /// Parameters of the step besides the datatype, in JSON.
+    pub fields: Vec<(&'static str, String)>,
+    /// Distinguishes calls, whose outputs belong to one step.
+    pub call: usize,
+    /// True if the texts of a list are padded together; otherwise each stands for itself.
+    pub has_pair: bool,
+}
+
+/// The texts of CTC decoding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CtcForm {
+    pub vocabulary: Vec<String>,
+    pub blank: i64,
+    pub separator: String,
+}
+
+/// A suppression of boxes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NmsForm {
+    pub iou: &'static str,
+    pub iou_threshold: f64,
+    /// A threshold of the function's own.
+    pub score_threshold: Option<f64>,
+    pub box_format: &'static str,
+    pub nms: &'static str,
+    pub class_offset: Option<f64>,
+}
+
+/// A JSON text with tensors.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Template {
+    /// JSON as it is.
+    Literal(String),
+    List(Vec<Template>),
+    Table(Vec<(String, Template)>),
+    /// The operand at this place, rounded to places after the point.
+    Tensor(usize, Option<i64>),
+    /// A list over the first dimension of the operands inside, of which the first is at this place.
+    Each(usize, Box<Template>),
+}
+
+impl Op {
+    /// Returns true if the operation treats all rows alike, so that it may move out of a loop over them.
+    pub fn is_by_row(&self) -> bool {
+        !matches!(self, Self::Rows { .. } | Self::Nms(_) | Self::Carried(_))
+    }
+
+    /// Returns true if operands of fewer dimensions are repeated.
+    pub fn broadcasts(&self) -> bool {
+        matches!(self, Self::Binary(_) | Self::Compare(_) | Self::Logical(_))
+    }
+
+    /// Its name in texts.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Absolute => "an absolute value",
+            Self::Argmax(_) => "argmax",
+            Self::Argsort(_) => "a sort",
+            Self::Binary(_) => "arithmetic",
+            Self::Carried(_) => "a value that changes from row to row",
+            Self::Cast => "a conversion",
+            Self::Clip(..) => "a clip",
+            Self::Compare(_) | Self::Logical(_) => "a comparison",
+            Self::Concat(_) => "a concatenation",
+            Self::Constant(_) => "a constant",
+            Self::Counter(_) => "the number of a row",
+            Self::Ctc(_) => "CTC decoding",
+            Self::Decode => "the decoding of a text",
+            Self::Detokenize { .. } => "the decoding of tokens",
+            Self::Dumps(_) => "a JSON text",
+            Self::Encode => "the encoding of a text",
+            Self::Exp => "an exponential",
+            Self::Expand => "a repetition",
+            Self::Formula(_) => "a number of sizes",
+            Self::Gather => "a selection by indices",
+            Self::Input(_) => "an input",
+            Self::Json(_) | Self::Parse { .. } => "a JSON value",
+            Self::Labels(_) => "a label",
+            Self::Nms(_) => "a suppression of boxes",
+            Self::Norm { .. } => "a norm",
+            Self::Normalize(_) => "a division by the norm",
+            Self::Picture(_) => "an image",
+            Self::Pool(_) => "a pooling",
+            Self::Positions => "the numbers of rows",
+            Self::Prefix(_) => "a text before another",
+            Self::Reduce { .. } => "a sum, mean, maximum or minimum",
+            Self::Row(_) => "a row",
+            Self::Rows { .. } => "a selection of rows",
+            Self::Sigmoid => "a sigmoid",
+            Self::Select { .. } => "a selection of columns",
+            Self::Size(_) => "a size",
+            Self::Slice { .. } | Self::Take { .. } => "a part of a tensor",
+            Self::Softmax(_) => "a softmax",
+            Self::Sqrt => "a square root",
+            Self::Stack(_) => "a stack",
+            Self::Tokens(_) => "a tokenizer",
+            Self::Top { .. } => "a top-k",
+            Self::Transpose(_) => "a transposition",
+            Self::View => "a shape",
+            Self::WithColumn(_) => "a changed column",
+        }
+    }
+}
