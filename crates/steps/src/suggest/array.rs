@@ -267,6 +267,10 @@ impl Machine<'_> {
         let kind = Kind::Number(datatype);
         if let Some(known) = self.known_form(op, one, two)? {
             self.graph.absorb(known, &[one, two]);
+            if !self.graph.is_view_of(&self.graph.shape(known), &shape) {
+                return Err("the shapes of two operands differ".to_owned());
+            }
+            let known = self.graph.view(known, shape)?;
             return self.typed(known, datatype);
         }
         // A constant along the last axis leaves the axes before it alone.

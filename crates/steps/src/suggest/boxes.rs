@@ -61,6 +61,7 @@ impl Machine<'_> {
         let boxes = self.as_array(&needed(boxes, "boxes")?)?;
         let mut others = vec![self.as_array(&needed(scores, "scores")?)?];
         if is_batched {
+            self.assume("batched_nms moves fewer than 1000 boxes by their class before it compares them, which rounds; the step does not");
             others.push(self.as_array(&needed(classes, "idxs")?)?);
         }
         self.suppression(boxes, others, form)

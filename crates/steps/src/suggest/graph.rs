@@ -47,6 +47,8 @@ pub struct Graph {
     expressions: Vec<Expr>,
     sizes: Vec<OpenSize>,
     loops: Vec<Dim>,
+    /// Expressions that were lifted before: the same one gives the same tensor.
+    lifted: BTreeMap<(ExprId, LoopId), ExprId>,
     /// The line that is interpreted.
     pub line: usize,
 }
@@ -256,7 +258,11 @@ impl Graph {
         below.sort_unstable();
         let mut made = BTreeMap::new();
         for id in below {
-            let new = self.lift_one(id, on, &made)?;
+            let new = match self.lifted.get(&(id, on)) {
+                Some(known) => *known,
+                None => self.lift_one(id, on, &made)?,
+            };
+            self.lifted.insert((id, on), new);
             made.insert(id, new);
         }
         Ok(made.get(&id).copied().unwrap_or(id))

@@ -687,7 +687,11 @@ impl<'a> Machine<'a> {
             _ => None,
         };
         let Some(condition) = condition else {
-            self.forget(node, "a condition is not known");
+            let why = match &value {
+                Value::Unknown(reason) => self.reasons.get(*reason).map(|reason| reason.text.clone()),
+                _ => None,
+            };
+            self.forget(node, &why.unwrap_or_else(|| "a condition is not known".to_owned()));
             let leaves = [&body, &other].iter().any(|block| block.iter().any(|node| ends_early(*node)));
             if leaves {
                 return Flow::Return(self.unknown("a condition that is not known decides the result"));

@@ -141,6 +141,15 @@ impl Machine<'_> {
             "transpose" | "permute" | "t" | "moveaxis" => self.transposing(name, kind, arguments),
             "expand" | "broadcast_to" => {
                 let (x, sizes) = self.sizes(arguments)?;
+                let own = self.graph.shape(x);
+                for (own, size) in own.iter().rev().zip(sizes.iter().rev()) {
+                    if let (Dim::Open(_), Dim::Open(_), true) = (own, size, own != size) {
+                        self.assume("two axes of open size that are joined have the same size");
+                        self.graph.unify(*own, *size);
+                    } else if own != size && *own != Dim::Known(1) {
+                        return Err("an axis is repeated that is not of size 1".to_owned());
+                    }
+                }
                 let own = self.graph.kind(x);
                 Ok(Value::Array(self.graph.add(Op::Expand, vec![x], own, sizes)?, kind))
             }

@@ -223,12 +223,13 @@ impl<'a> Machine<'a> {
             return Err("texts of rows are joined".to_owned());
         };
         let form = self.as_ctc(*symbol, condition)?.ok_or("texts of rows are joined in another way than CTC's")?;
-        let (logits, vocabulary, blank) = form;
-        let form = CtcForm { vocabulary, blank, separator: separator.to_owned() };
+        let (logits, want, form) = form;
+        let form = CtcForm { separator: separator.to_owned(), ..form };
         let mut shape = self.graph.shape(logits);
         shape.truncate(shape.len().saturating_sub(2));
         let text = self.graph.add(Op::Ctc(Rc::new(form)), vec![logits], Kind::Text, shape)?;
         self.graph.absorb(text, &[*symbol, condition]);
+        let text = self.graph.view(text, want)?;
         Ok(Value::Array(text, ArrayKind::Python))
     }
 
@@ -350,14 +351,14 @@ impl<'a> Machine<'a> {
             Value::Text(text) if text == MODEL_CONFIG => Ok(self.model_config()),
             Value::Text(text) => self.json_value(&text.clone()),
             Value::Array(id, _) => {
-                let below = match self.graph.op(*id) {
-                    Op::Decode => self.graph.operand(*id).unwrap_or(*id),
-                    _ => *id,
-                };
-                if !matches!(self.graph.kind(below), Kind::Raw) {
+                let mut below = *id;
+                while let (Op::View | Op::Decode | Op::Row(_), Some(operand)) = (self.graph.op(below), self.graph.operand(below)) {
+                    below = operand;
+                }
+                if !matches!(self.graph.op(below), Op::Input(_)) || self.graph.kind(below) != Kind::Raw {
                     return Err("a text that is no input is read as JSON".to_owned());
                 }
-                Ok(Value::Array(self.each(Op::Json(String::new()), below, Kind::Json)?, ArrayKind::Python))
+                Ok(Value::Array(self.each(Op::Json(String::new()), *id, Kind::Json)?, ArrayKind::Python))
             }
             _ => Err("its text is not known".to_owned()),
         }

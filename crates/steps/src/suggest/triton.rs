@@ -7,7 +7,7 @@ use base::tensor::Datatype;
 use crate::suggest::graph::{Dim, ExprId};
 use crate::suggest::library;
 use crate::suggest::machine::{Flow, Machine};
-use crate::suggest::op::{Comparison, Kind, Op};
+use crate::suggest::op::{Comparison, CtcForm, Kind, Op};
 use crate::suggest::python::MODEL_CONFIG;
 use crate::suggest::value::{Arguments, ArrayKind, Object, Value, needed};
 use crate::suggest::SuggestTensor;
@@ -298,28 +298,33 @@ impl<'a> Machine<'a> {
     /// A JSON value as numbers.
     pub fn parsed(&mut self, id: ExprId, datatype: Datatype) -> Result<ExprId, String> {
         let (mut path, mut below) = (Vec::new(), id);
-        while let (Op::Json(key), Some(operand)) = (self.graph.op(below).clone(), self.graph.operand(below)) {
-            if !key.is_empty() {
-                path.push(key);
+        while let (op @ (Op::Json(_) | Op::View), Some(operand)) = (self.graph.op(below).clone(), self.graph.operand(below)) {
+            match op {
+                Op::Json(key) if !key.is_empty() => path.push(key),
+                _ => {}
             }
             below = operand;
         }
         path.reverse();
-        let shape = self.graph.shape(below);
+        let (shape, want) = (self.graph.shape(below), self.graph.shape(id));
         let kind = if datatype == Datatype::Bytes { Kind::Raw } else { Kind::Number(datatype) };
         let parsed = self.graph.add(Op::Parse { path: path.join("."), datatype }, vec![below], kind, shape)?;
         self.graph.absorb(parsed, &[id]);
-        Ok(parsed)
+        self.graph.view(parsed, want)
     }
 
     /// The logits, vocabulary and blank of symbols that CTC keeps: each that differs from the one before and from the blank.
-    pub fn as_ctc(&mut self, symbol: ExprId, condition: ExprId) -> Result<Option<(ExprId, Vec<String>, i64)>, String> {
+    pub fn as_ctc(&mut self, symbol: ExprId, condition: ExprId) -> Result<Option<(ExprId, Vec<Dim>, CtcForm)>, String> {
         let Some((best, vocabulary, blank)) = self.kept_by_ctc(symbol, condition) else { return Ok(None) };
+        let mut shape = self.graph.shape(best);
+        shape.pop();
         // The row of a batch may be around the best symbols.
         let (mut loops, mut below) = (Vec::new(), best);
-        while let (Op::Row(on), Some(operand)) = (self.graph.op(below).clone(), self.graph.operand(below)) {
-            loops.push(on);
-            below = self.graph.below_views(operand);
+        while let (Op::Row(_) | Op::View | Op::Cast, Some(operand)) = (self.graph.op(below).clone(), self.graph.operand(below)) {
+            if let Op::Row(on) = *self.graph.op(below) {
+                loops.push(on);
+            }
+            below = operand;
         }
         let (Op::Argmax(-1), Some(mut logits)) = (self.graph.op(below).clone(), self.graph.operand(below)) else {
             return Ok(None);
@@ -327,7 +332,7 @@ impl<'a> Machine<'a> {
         for on in loops.into_iter().rev() {
             logits = self.graph.row(on, logits)?;
         }
-        Ok(Some((logits, vocabulary, blank)))
+        Ok(Some((logits, shape, CtcForm { vocabulary, blank, separator: String::new() })))
     }
 
     /// The best symbols of which CTC keeps some.
@@ -359,7 +364,7 @@ impl<'a> Machine<'a> {
                 _ => return None,
             }
         }
-        let best = below(self.graph.operand(row).filter(|_| matches!(self.graph.op(row), Op::Row(_)))?);
+        let best = self.graph.operand(row).filter(|_| matches!(self.graph.op(row), Op::Row(_)))?;
         match (blank, has_before) {
             (Some(blank), true) => Some((best, vocabulary.to_vec(), blank)),
             _ => None,

@@ -70,7 +70,22 @@ impl Lowering<'_, '_> {
             fields.push(("output_format", quoted(format)));
         }
         let input = self.lower(tensor)?;
-        let name = self.step("detect", vec![("predictions", vec![input])], port, fields, id)?;
+        let inputs = vec![("predictions", vec![input])];
+        // The format concerns the boxes alone: scores and classes are of the same step.
+        let bare = |fields: &[(&'static str, String)]| {
+            fields.iter().filter(|(name, _)| *name != "output_format").cloned().collect::<Vec<_>>()
+        };
+        let same = self.steps.iter_mut().find(|step| {
+            let has_boxes = step.outputs.iter().any(|(port, _)| *port == "boxes");
+            step.kind == "detect" && step.inputs == inputs && bare(&step.fields) == bare(&fields) && !(has_boxes && port == "boxes")
+        });
+        if let Some(step) = same {
+            if port == "boxes" {
+                step.fields.clone_from(&fields);
+            }
+            fields.clone_from(&step.fields);
+        }
+        let name = self.step("detect", inputs, port, fields, id)?;
         [kept, scores, boxes, by].into_iter().chain(mask).for_each(|part| self.add_lines(&name, part));
         let name = self.typed(name, if port == "classes" { Datatype::Int64 } else { Datatype::Fp32 }, id)?;
         let shape = std::iter::once(Dim::Known(1)).chain(self.machine.graph.shape(id)).collect();
@@ -242,8 +257,8 @@ impl Lowering<'_, '_> {
             (Op::Take { axis: -1, index }, [below]) => next(*below, *index),
             (Op::Select { axis: -1, indices }, [below]) => next(*below, *indices.get(usize::try_from(column).ok()?)?),
             (Op::Binary(op), [left, right]) => match (op, graph.number(*left), graph.number(*right)) {
-                (Arithmetic::Add, None, None) => Some(added(next(*left, column)?, next(*right, column)?, 1.0)),
-                (Arithmetic::Subtract, None, None) => Some(added(next(*left, column)?, next(*right, column)?, -1.0)),
+                (Arithmetic::Add, None, None) => added(next(*left, column)?, &next(*right, column)?, 1.0),
+                (Arithmetic::Subtract, None, None) => added(next(*left, column)?, &next(*right, column)?, -1.0),
                 (Arithmetic::Multiply, None, Some(factor)) => Some(times(next(*left, column)?, factor)),
                 (Arithmetic::Multiply, Some(factor), None) => Some(times(next(*right, column)?, factor)),
                 (Arithmetic::Divide, None, Some(divisor)) if divisor != 0.0 => Some(times(next(*left, column)?, 1.0 / divisor)),
@@ -258,15 +273,13 @@ fn times(sum: Sum, factor: f64) -> Sum {
     sum.into_iter().map(|(column, own)| (column, own * factor)).collect()
 }
 
-/// Two sums together, in the order of columns.
-fn added(mut sum: Sum, other: Sum, sign: f64) -> Sum {
-    for (column, factor) in other {
-        match sum.iter_mut().find(|(known, _)| *known == column) {
-            Some((_, own)) => *own += sign * factor,
-            None => sum.push((column, sign * factor)),
-        }
+/// Two columns together; `None` for more, which would round in another order than the step.
+fn added(mut sum: Sum, other: &Sum, sign: f64) -> Option<Sum> {
+    let ([(one, _)], [(two, factor)]) = (sum.as_slice(), other.as_slice()) else { return None };
+    if one == two {
+        return None;
     }
+    sum.push((*two, sign * factor));
     sum.sort_by_key(|(column, _)| *column);
-    sum.retain(|(_, factor)| *factor != 0.0);
-    sum
+    Some(sum)
 }

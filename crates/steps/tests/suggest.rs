@@ -1,0 +1,204 @@
+//! `steps::suggest` on files of `tests/suggest`: each `NAME.py` has its configuration in the comments at its beginning, and its
+//! proposal in `NAME.txt`. `UPDATE_EXPECT=1` rewrites the proposals.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test waits and fails by panicking"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use base::tensor::{Datatype, Shape, Tensor};
+use steps::StepList;
+use steps::limits::{SUGGEST_DEPTH_MAX, SUGGEST_NODES_MAX};
+use steps::suggest::{SuggestModel, SuggestTensor, Suggestion, TREE_SCRIPT, suggest};
+
+#[allow(dead_code, reason = "shared with the other test programs")]
+#[path = "../../../tests/support"]
+mod support {
+    pub mod folder;
+    pub mod python;
+    pub mod skipped;
+    pub mod time_limit;
+}
+
+use crate::support::folder::Folder;
+use crate::support::python::Environment;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suggest")
+}
+
+/// Reads a file of the folder `files`, which all models have beside them.
+fn read_file(name: &str, _: usize) -> Result<Vec<u8>, String> {
+    fs::read(folder().join("files").join(name)).map_err(|_| "no such file".to_owned())
+}
+
+/// Runs the script that prints a tree; the error is its last line.
+fn tree(source: &[u8]) -> Result<String, String> {
+    let limits = [SUGGEST_NODES_MAX, SUGGEST_DEPTH_MAX].map(|limit| limit.to_string());
+    let mut command = Command::new("python3");
+    command.args(["-I", "-S", "-W", "ignore", "-c", TREE_SCRIPT]).args(limits);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let source = source.to_vec();
+    let writer = std::thread::spawn(move || input.write_all(&source));
+    let output = child.wait_with_output().unwrap();
+    let _ = writer.join();
+    match output.status.success() {
+        true => Ok(String::from_utf8(output.stdout).unwrap()),
+        false => Err(String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default().to_owned()),
+    }
+}
+
+/// The model that the comments at the beginning of a file describe.
+fn model(source: &str) -> SuggestModel<'static> {
+    let mut model = SuggestModel {
+        name: "m",
+        version: "1",
+        rows_max: 0,
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        parameters: BTreeMap::new(),
+        read_file: &read_file,
+    };
+    for line in source.lines().map_while(|line| line.strip_prefix("# ")) {
+        let words: Vec<_> = line.split(' ').collect();
+        let tensor = || SuggestTensor {
+            name: words[1].to_owned(),
+            datatype: Datatype::from_name(words[2]).unwrap(),
+            dims: words[3..].iter().filter(|word| **word != "optional").map(|dim| dim.parse().unwrap()).collect(),
+            is_optional: words.contains(&"optional"),
+        };
+        match words[0] {
+            "rows" => model.rows_max = words[1].parse().unwrap(),
+            "input" => model.inputs.push(tensor()),
+            "output" => model.outputs.push(tensor()),
+            "parameter" => drop(model.parameters.insert(words[1].to_owned(), words[2..].join(" "))),
+            _ => {}
+        }
+    }
+    model
+}
+
+fn text(suggestion: &Suggestion) -> String {
+    let title = if suggestion.is_complete() { "complete" } else { "not complete" };
+    format!("{title}\n{}{}", suggestion.steps_json(), suggestion.report())
+}
+
+#[test]
+fn files_as_people_write_them_have_their_steps_or_the_reason_that_they_have_none() {
+    let is_update = std::env::var_os("UPDATE_EXPECT").is_some();
+    let mut names: Vec<_> = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.retain(|path| path.extension().is_some_and(|extension| extension == "py") && !path.ends_with("play.py"));
+    names.sort();
+    assert!(names.len() >= 30, "{} files", names.len());
+    let mut wrong = String::new();
+    for path in names {
+        let source = fs::read_to_string(&path).unwrap();
+        let suggestion = suggest(&tree(source.as_bytes()).unwrap(), &model(&source)).unwrap();
+        if suggestion.is_complete() {
+            let list = StepList::read(&suggestion.steps_json(), &read_file);
+            assert!(list.is_ok(), "{}: {:?}", path.display(), list.err());
+        }
+        let (got, want) = (text(&suggestion), path.with_extension("txt"));
+        if is_update {
+            fs::write(&want, got).unwrap();
+        } else if fs::read_to_string(&want).unwrap_or_default() != got {
+            wrong += &format!("{}:\n{got}\n", path.display());
+        }
+    }
+    assert!(wrong.is_empty(), "other proposals than the files have:\n{wrong}");
+}
+
+struct Cases<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Cases<'a> {
+    fn count(&mut self) -> usize {
+        let (size, rest) = self.rest.split_first_chunk::<4>().unwrap();
+        self.rest = rest;
+        u32::from_le_bytes(*size) as usize
+    }
+
+    fn part(&mut self) -> &'a [u8] {
+        let count = self.count();
+        let (part, rest) = self.rest.split_at(count);
+        self.rest = rest;
+        part
+    }
+
+    fn tensors(&mut self) -> BTreeMap<String, Tensor> {
+        let count = self.count();
+        let tensor = |_| {
+            let name = String::from_utf8(self.part().to_vec()).unwrap();
+            let datatype = Datatype::from_name(std::str::from_utf8(self.part()).unwrap()).unwrap();
+            let shape: Shape = self.part().as_chunks().0.iter().map(|size| i64::from_le_bytes(*size)).collect();
+            (name, Tensor { datatype, shape, contents: self.part().to_vec().into() })
+        };
+        (0..count).map(tensor).collect()
+    }
+}
+
+/// Returns true if two tensors are equal, floats within 1e-6 relative and absolute.
+fn is_near(got: &Tensor, want: &Tensor) -> bool {
+    if (got.datatype, &got.shape) != (want.datatype, &want.shape) {
+        return false;
+    }
+    let near = |got: f32, want: f32| got == want || (got - want).abs() <= 1e-6 * want.abs().max(1.0);
+    match got.datatype {
+        Datatype::Fp32 => {
+            let values = |tensor: &Tensor| tensor.contents.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect::<Vec<_>>();
+            values(got).into_iter().zip(values(want)).all(|(got, want)| near(got, want))
+        }
+        _ => got.contents == want.contents,
+    }
+}
+
+/// Proposals whose libraries are cheap to install, on the requests that `play.py` made, against the answers of their model.py.
+#[test]
+fn proposed_steps_give_the_answers_of_their_model_py() {
+    let Some(environment) = Environment::create("steps", "crates/steps/tests/exact/requirements.txt", &["python3"]) else { return };
+    let results = Folder::new("suggest");
+    let mut names: Vec<_> = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| name.ends_with(".py") && name != "play.py" && !name.starts_with("refuse_"));
+    names.sort();
+    let mut command = Command::new(environment.python());
+    let output = command.arg("-B").arg(folder().join("play.py")).arg(results.path()).args(&names).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (mut played, mut wrong) = (0, String::new());
+    for name in names {
+        let Ok(cases) = fs::read(results.path().join(name.replace(".py", ".cases"))) else { continue };
+        let source = fs::read_to_string(folder().join(&name)).unwrap();
+        let suggestion = suggest(&tree(source.as_bytes()).unwrap(), &model(&source)).unwrap();
+        let list = StepList::read(&suggestion.steps_json(), &read_file).unwrap();
+        let mut cases = Cases { rest: &cases };
+        played += 1;
+        while !cases.rest.is_empty() {
+            let (inputs, wanted) = (cases.tensors(), cases.tensors());
+            let outputs: Vec<_> = wanted.keys().map(String::as_str).collect();
+            match list.run(|name| inputs.get(name).cloned(), &outputs) {
+                Err(error) => wrong += &format!("{name}: {error}\n"),
+                Ok(got) => {
+                    for ((output, want), got) in wanted.iter().zip(got) {
+                        let got = got.unwrap();
+                        if !is_near(&got, want) {
+                            wrong += &format!("{name}: '{output}' is {:?} {:?}, but {:?} {:?} is expected\n", got.shape, got.datatype, want.shape, want.datatype);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(played >= 15, "{played} files were played: {}", String::from_utf8_lossy(&output.stdout));
+}
