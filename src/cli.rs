@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgMatches, ValueHint, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, ValueHint, value_parser};
 
 use crate::cli::init::{NewModel, NewModelKind};
 use crate::client::comparison::{self, StepsComparison};
@@ -56,6 +56,8 @@ pub enum Command {
     Serve(Box<settings::Settings>),
     /// Print the effective configuration of the model in the only path, in this form.
     ShowConfig(Box<settings::Settings>, ConfigForm),
+    /// Propose a steps.json for the model in the only path, and write it if that is asked for.
+    SuggestSteps(Box<settings::Settings>, bool),
     /// Try a load, for a server that waits for it. Not for people, and not in the help.
     TryLoad(Box<settings::Settings>),
 }
@@ -175,6 +177,13 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
         Some(("man", matches)) => Ok(Command::Print(document::man(matches))),
         Some(("steps", matches)) => match matches.subcommand() {
             Some(("compare", matches)) => StepsComparison::read(matches).map(Command::CompareSteps),
+            Some(("suggest", matches)) => {
+                let settings = server(matches)?;
+                if settings.repositories.len() > 1 {
+                    return Err("one model at a time, as in `deuteron steps suggest models/m`".to_owned());
+                }
+                Ok(Command::SuggestSteps(settings, matches.get_flag(WRITE)))
+            }
             _ => Ok(Command::Print(steps::reference::schema())),
         },
         Some(("sbom", _)) => Ok(Command::Print(sbom::document())),
@@ -307,13 +316,23 @@ fn commands() -> Vec<clap::Command> {
             .args(loadgen::flags::arguments()),
         command("completions", "Print the completion script of a shell").arg(document::shell_argument()),
         command("man", "Print a page of the manual").arg(document::page_argument()),
-        command("steps", "Compare the steps of a model with its model.py, and print the schema of a steps.json")
+        command("steps", "Propose steps for a model.py, compare both, and print the schema of a steps.json")
             .subcommand_required(true)
             .subcommands([
                 command("compare", "Send the same requests to a model.py and to the steps.json beside it")
                     .override_usage("deuteron steps compare DIRECTORY [REQUEST.json]... [FLAGS]")
                     .args(comparison::arguments()),
                 command("schema", "Print the JSON schema of a steps.json"),
+                command("suggest", "Propose a steps.json that does what a model.py does, or say why there is none")
+                    .override_usage("deuteron steps suggest DIRECTORY [--write] [FLAGS]")
+                    .args(settings::arguments())
+                    .arg(
+                        Arg::new(WRITE)
+                            .long(WRITE)
+                            .action(ArgAction::SetTrue)
+                            .help("Write a complete proposal beside the model.py, unless there is a steps.json"),
+                    )
+                    .after_help(AFTER_HELP),
             ]),
         command("sbom", "Print the components of the program, as a CycloneDX document"),
         command("version", "Print the version"),
@@ -327,6 +346,9 @@ fn commands() -> Vec<clap::Command> {
 pub fn read_file(path: &Path) -> std::io::Result<String> {
     std::fs::read_to_string(path)
 }
+
+/// The flag of `deuteron steps suggest`.
+const WRITE: &str = "write";
 
 /// The argument of `deuteron config check`.
 const FILE: &str = "FILE";

@@ -91,6 +91,7 @@ fn main() -> ExitCode {
             }
         }
         Ok(Command::ShowConfig(settings, form)) => server::show::run(&settings, form),
+        Ok(Command::SuggestSteps(settings, writes)) => server::suggest::run(&settings, writes),
         Ok(Command::TryLoad(settings)) => server::try_load(&settings),
         Err(why) => {
             print_error(&why);

@@ -35,6 +35,13 @@ const BENCH_FLAGS: &[(&str, &str)] = &[
     ("--format table|json|csv", "form of the report"),
 ];
 
+/// The flags of `steps suggest` in the short help.
+const SUGGEST_FLAGS: &[(&str, &str)] = &[
+    ("--write", "write a complete proposal, unless there is a steps.json"),
+    ("--backend-config SETTING", "python,interpreter=PATH: the Python that parses"),
+    ("--config FILE", "flags in TOML; see `deuteron config check`"),
+];
+
 /// Commands in the short help of the program.
 const COMMANDS: &[(&str, &str)] = &[
     ("serve PATH...", "serve models; the word may be left out"),
@@ -69,6 +76,10 @@ pub(super) fn text(command: &clap::Command, path: &[&str]) -> Option<String> {
             out += "Most used flags:\n";
             out += &lines(BENCH_FLAGS);
         }
+        ["steps", "suggest"] => {
+            out += "Most used flags:\n";
+            out += &lines(SUGGEST_FLAGS);
+        }
         _ => return None,
     }
     out += "\n--help lists all.\n";
@@ -94,6 +105,7 @@ mod tests {
             (&["doctor"][..], SERVER_FLAGS),
             (&["config", "show"][..], SERVER_FLAGS),
             (&["bench"][..], BENCH_FLAGS),
+            (&["steps", "suggest"][..], SUGGEST_FLAGS),
         ];
         for (path, flags) in commands {
             let command = path.iter().fold(&program, |command, name| command.find_subcommand(name).unwrap());

@@ -147,6 +147,7 @@ fn every_command_has_a_help_and_a_version() {
         "steps",
         "steps compare",
         "steps schema",
+        "steps suggest",
         "version",
     ] {
         let help = printed(&format!("{command} --help"));

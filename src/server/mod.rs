@@ -30,6 +30,7 @@ mod stand_in;
 mod start_summary;
 mod started;
 mod stop_signals;
+pub mod suggest;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -125,6 +125,21 @@ pub const SUGGEST_TREE_SIZE_MAX: usize = 8 * SUGGEST_SOURCE_SIZE_MAX;
 /// Statements and expressions that `suggest` goes through, with each pass of a loop counted: vocabularies are read line by line.
 pub const SUGGEST_WORK_MAX: usize = 1 << 20;
 
+/// Statements and expressions inside each other, calls included: each takes some kilobytes of the stack.
+pub const SUGGEST_NESTING_MAX: usize = 128;
+
+/// Elements of a list that count as one piece of work.
+pub const SUGGEST_ELEMENTS_PER_WORK: usize = 16;
+
+/// Elements of a list of constants: vocabularies have up to a quarter of a million symbols.
+pub const SUGGEST_ITEMS_MAX: usize = 1 << 18;
+
+/// Lists inside each other. A list that holds itself ends here.
+pub const SUGGEST_LEVELS_MAX: usize = 16;
+
+/// Bytes of a text that constants are joined to. Files are read whole.
+pub const SUGGEST_TEXT_SIZE_MAX: usize = 1 << 20;
+
 /// Calls inside each other that `suggest` follows: a recursive function ends here.
 pub const SUGGEST_CALLS_MAX: usize = 8;
 

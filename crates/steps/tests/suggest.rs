@@ -160,7 +160,30 @@ fn is_near(got: &Tensor, want: &Tensor) -> bool {
             let values = |tensor: &Tensor| tensor.contents.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect::<Vec<_>>();
             values(got).into_iter().zip(values(want)).all(|(got, want)| near(got, want))
         }
+        Datatype::Bytes => {
+            let texts = |tensor: &Tensor| steps::tensors::strings("", tensor).unwrap().into_iter().map(<[u8]>::to_vec).collect::<Vec<_>>();
+            let json = |text: &[u8]| serde_json::from_slice::<serde_json::Value>(text);
+            texts(got).iter().zip(texts(want)).all(|(got, want)| match (json(got), json(&want)) {
+                (Ok(got), Ok(want)) => is_near_json(&got, &want),
+                _ => *got == want,
+            })
+        }
         _ => got.contents == want.contents,
+    }
+}
+
+/// The same for the numbers of a JSON text.
+fn is_near_json(got: &serde_json::Value, want: &serde_json::Value) -> bool {
+    use serde_json::Value;
+    match (got, want) {
+        (Value::Number(got), Value::Number(want)) => (got.as_f64().unwrap() - want.as_f64().unwrap()).abs() <= 1e-6,
+        (Value::Array(got), Value::Array(want)) => {
+            got.len() == want.len() && got.iter().zip(want).all(|(got, want)| is_near_json(got, want))
+        }
+        (Value::Object(got), Value::Object(want)) => {
+            got.keys().eq(want.keys()) && got.values().zip(want.values()).all(|(got, want)| is_near_json(got, want))
+        }
+        _ => got == want,
     }
 }
 
@@ -201,4 +224,90 @@ fn proposed_steps_give_the_answers_of_their_model_py() {
     }
     assert!(wrong.is_empty(), "{wrong}");
     assert!(played >= 15, "{played} files were played: {}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// A model with an execute of these lines, for FP32 `x` and `y` of four numbers.
+fn execute(lines: &str) -> String {
+    let body: Vec<_> = lines.lines().map(|line| format!("            {line}\n")).collect();
+    format!(
+        "# input x FP32 4\n# output y FP32 4\nimport numpy as np\nimport triton_python_backend_utils as pb_utils\n\n\
+         class TritonPythonModel:\n    def execute(self, requests):\n        responses = []\n        for request in requests:\n            \
+         x = pb_utils.get_input_tensor_by_name(request, \"x\").as_numpy()\n{}            \
+         responses.append(pb_utils.InferenceResponse([pb_utils.Tensor(\"y\", y)]))\n        return responses\n",
+        body.concat()
+    )
+}
+
+fn proposed(source: &str) -> Suggestion {
+    suggest(&tree(source.as_bytes()).unwrap(), &model(source)).unwrap()
+}
+
+/// Files that would run for ever, or need more memory than there is, are refused at a bound.
+#[test]
+fn hostile_files_are_refused_at_a_bound() {
+    let check = |lines: &str, want: &str| {
+        let report = proposed(&execute(lines)).report();
+        assert!(report.contains(want), "{lines}\n{report}");
+    };
+    let nested = "the file is nested too deeply, or calls itself";
+    check("f = lambda a: f(a)\ny = f(x)", nested);
+    check("def f(a):\n    return f(a)\ny = f(x)", "calls are nested deeper than 8");
+    check("class A:\n    b = 1\n    c = A\ny = x + 0", "");
+    check("a = []\na.append(a)\ny = np.array(a)", "a list is nested too deeply or too long");
+    check("a = 1\nfor i in range(200):\n    a = [a]\ny = np.array(a)", "lists are nested deeper than 16 levels");
+    check("a = (1,)\nfor i in range(200):\n    a = (a, a)\ny = np.array(a)", "lists are nested deeper than 16 levels");
+    check("a = [1]\nfor i in range(64):\n    a = a + a\ny = x + np.array(a)", "a list has more than 262144 elements");
+    check("a = [1]\nfor i in range(64):\n    a += a\ny = x + np.array(a)", "");
+    check("a = [0] * 1000000000\ny = x + np.array(a)", "a list has more than 262144 elements");
+    check("a = 'x'\nfor i in range(64):\n    a = a + a\nwith open(a) as f:\n    y = x", "");
+    let loops = (0..4).map(|level| format!("{}for i{level} in range(200):\n", "    ".repeat(level))).collect::<String>();
+    check(&format!("y = x\n{loops}                y = y"), "the file has too much to go through");
+    check("y = x\nfor i in range(250):\n    for j in range(250):\n        y = y * 2 + 1", "the file makes more than 4096 tensors");
+    check("y = x\nfor i in range(200):\n    y = (y * 2)[[0, 1, 2, 3]]", "steps");
+    check("c = x[0] > 1\nfor i in range(250):\n    c = c & (x[1] > i)\ny = x[c]", "");
+    check("while True:\n    y = x", "the statement 'while' is not followed");
+    check("y = 10 ** 400 * x", "");
+}
+
+/// Sources that Python's parser or the bounds of the tree refuse.
+#[test]
+fn sources_that_are_no_trees_are_refused_with_their_line() {
+    let check = |source: &str, want: &str| assert_eq!(tree(source.as_bytes()).unwrap_err(), want);
+    assert!(tree(b"x = 1\nx = = 2\n").unwrap_err().starts_with("line 2: "));
+    assert!(tree(b"x = '\xff\xfe'\n").unwrap_err().contains("utf-8"));
+    check(&"x = 1\n".repeat(SUGGEST_NODES_MAX), "it has more than 20000 expressions and statements");
+    check(&format!("x = {}1{}", "-(".repeat(60), ")".repeat(60)), "line 1: it is nested deeper than 64 levels");
+    assert!(tree(format!("x = {}1{}", "(".repeat(5000), ")".repeat(5000)).as_bytes()).is_err());
+    assert!(tree(b"x = 1\0").is_err());
+    assert!(tree(b"").is_ok());
+}
+
+/// Trees that the script does not print.
+#[test]
+fn malformed_trees_are_refused() {
+    let source = execute("y = x");
+    let model = model(&source);
+    let check = |tree: &str, want: &str| {
+        let error = suggest(tree, &model).unwrap_err();
+        assert!(error.text().contains(want), "{tree}: {error}");
+    };
+    check("", "malformed");
+    check("[]", "it is no object");
+    check("{}", "\"nodes\" is no list");
+    check("{\"nodes\": []}", "it must have 1 to 20000 nodes");
+    check("{\"nodes\": [1]}", "node 0 is not as expected");
+    check("{\"nodes\": [[\"Module\", 0, {\"body\": [0]}]]}", "node 0 is not as expected");
+    check("{\"nodes\": [[\"Module\", -1, {}]]}", "node 0 is not as expected");
+    check(&format!("{{\"nodes\": [{}]}}", vec!["[\"Pass\",1,{}]"; SUGGEST_NODES_MAX + 1].join(",")), "it must have 1 to 20000 nodes");
+    let deep: Vec<_> = (0..=SUGGEST_DEPTH_MAX)
+        .map(|place| match place.checked_sub(1) {
+            None => "[\"Pass\",1,{}]".to_owned(),
+            Some(below) => format!("[\"Expr\",1,{{\"value\":{below}}}]"),
+        })
+        .collect();
+    check(&format!("{{\"nodes\": [{}]}}", deep.join(",")), "it is deeper than 64 levels");
+    check(&" ".repeat(steps::limits::SUGGEST_TREE_SIZE_MAX + 1), "it has more than 8388608 bytes");
+    // A tree of nodes that no file has.
+    let odd = r#"{"nodes": [["Name", 1, {"id": "x"}], ["Call", 1, {}], ["Expr", 1, {"value": 1}], ["Module", 0, {"body": [2, 2, 0]}]]}"#;
+    assert!(!suggest(odd, &model).unwrap().is_complete());
 }

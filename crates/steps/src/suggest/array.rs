@@ -2,6 +2,7 @@
 
 use base::tensor::Datatype;
 
+use crate::limits::SUGGEST_EXPRESSIONS_MAX;
 use crate::suggest::graph::{Dim, ExprId};
 use crate::suggest::library::NamedType;
 use crate::suggest::machine::Machine;
@@ -30,6 +31,7 @@ impl Machine<'_> {
                 return self.as_array(&Value::Unknown(reason));
             }
             if let Some(each) = list.each {
+                self.charge(SUGGEST_EXPRESSIONS_MAX);
                 let element = self.as_array(&each.element)?;
                 let whole = self.graph.lifted(element, each.on)?;
                 let Some(condition) = each.condition else { return Ok(whole) };
@@ -596,12 +598,22 @@ impl Machine<'_> {
 
     /// The parts of a condition that is a conjunction.
     pub fn conjuncts(&self, id: ExprId) -> Vec<ExprId> {
-        match (self.graph.op(id), self.graph.get(id).inputs.as_slice()) {
-            (Op::Logical(Logic::And), [left, right]) => [self.conjuncts(*left), self.conjuncts(*right)].concat(),
-            _ => vec![id],
+        let (mut parts, mut open) = (Vec::new(), vec![id]);
+        while let Some(id) = open.pop() {
+            match (self.graph.op(id), self.graph.get(id).inputs.as_slice()) {
+                // More parts than any public condition has are not looked at.
+                (Op::Logical(Logic::And), [left, right]) if parts.len() + open.len() < CONJUNCTS_MAX => {
+                    open.extend([*right, *left]);
+                }
+                _ => parts.push(id),
+            }
         }
+        parts
     }
 }
+
+/// Parts of a condition.
+const CONJUNCTS_MAX: usize = 64;
 
 fn applied(op: Arithmetic, left: f64, right: f64) -> f64 {
     match op {

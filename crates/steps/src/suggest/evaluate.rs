@@ -2,9 +2,10 @@
 
 use base::tensor::Datatype;
 
+use crate::limits::{SUGGEST_ITEMS_MAX, SUGGEST_TEXT_SIZE_MAX};
 use crate::suggest::graph::{Dim, ExprId};
 use crate::suggest::library;
-use crate::suggest::machine::{Instance, Machine};
+use crate::suggest::machine::{Instance, Machine, TOO_NESTED};
 use crate::suggest::op::{Arithmetic, Comparison, Kind, Logic, Op};
 use crate::suggest::tree::Node;
 use crate::suggest::value::{Arguments, ArrayKind, Closure, Object, Value};
@@ -16,13 +17,15 @@ impl<'a> Machine<'a> {
         if !self.may_work() {
             return self.unknown("the file has too much to go through");
         }
-        match self.evaluated(node) {
-            Ok(value) => value,
-            Err(why) => {
-                self.go_to(node);
-                self.unknown(why)
-            }
-        }
+        let result = match self.descend() {
+            true => self.evaluated(node),
+            false => Err(TOO_NESTED.to_owned()),
+        };
+        self.ascend();
+        result.unwrap_or_else(|why| {
+            self.go_to(node);
+            self.unknown(why)
+        })
     }
 
     fn evaluated(&mut self, node: Node<'a>) -> Result<Value, String> {
@@ -44,7 +47,11 @@ impl<'a> Machine<'a> {
                 let mut part = |name| node.child(name).map_or(Value::Nothing, |part| self.eval(part));
                 Value::Slice(Box::new([part("lower"), part("upper"), part("step")]))
             }
-            "Tuple" => Value::Tuple(node.children("elts").into_iter().map(|element| self.eval(element)).collect()),
+            "Tuple" => {
+                let items: Vec<_> = node.children("elts").into_iter().map(|element| self.eval(element)).collect();
+                self.levels_of(items.iter())?;
+                Value::Tuple(items)
+            }
             "List" | "Set" => {
                 let items = node.children("elts").into_iter().map(|element| self.eval(element)).collect();
                 self.new_list(items)
@@ -84,7 +91,8 @@ impl<'a> Machine<'a> {
                 result?
             }
             "Lambda" => {
-                Value::Function(Closure { node: node.index, own: None, frame: (self.frame != 0).then_some(self.frame) })
+                let frame = self.captured_frame();
+                Value::Function(Closure { node: node.index, own: None, frame })
             }
             "NamedExpr" => {
                 let value = self.eval(child("value")?);
@@ -116,7 +124,8 @@ impl<'a> Machine<'a> {
                 let list = self.lists.get(*list)?;
                 list.broken.or_else(|| match &list.each {
                     Some(each) => self.reason_of(&[&each.element]),
-                    None => self.reason_of(&list.items.iter().collect::<Vec<_>>()),
+                    // Further elements have their reason when they are used.
+                    None => self.reason_of(&list.items.iter().take(REASON_ITEMS).collect::<Vec<_>>()),
                 })
             }
             Value::Dict(dict) => self.dicts.get(*dict).and_then(|dict| dict.broken),
@@ -233,10 +242,10 @@ impl<'a> Machine<'a> {
         }
         if node.kind() == "Lambda" {
             let body = node.child("body").ok_or("a lambda without a body")?;
-            self.frames.push(super::machine::Frame { names: names.into_iter().collect(), parent: closure.frame });
-            let caller = std::mem::replace(&mut self.frame, self.frames.len() - 1);
+            let caller = self.frame;
+            self.begin_frame(closure.frame, names);
             let value = self.eval(body);
-            self.frame = caller;
+            self.end_frame(caller);
             return Ok(value);
         }
         Ok(self.enter(closure.frame, names, &node.children("body")))
@@ -555,6 +564,9 @@ impl<'a> Machine<'a> {
                 _ => return Err("a value in an f-string is not known".to_owned()),
             };
             result = match (&result, &part) {
+                (Value::Text(before) | Value::Path(before), Value::Text(text)) if before.len() + text.len() > SUGGEST_TEXT_SIZE_MAX => {
+                    return Err(LONG_TEXT.to_owned());
+                }
                 (Value::Text(before), Value::Text(text)) => Value::Text(format!("{before}{text}")),
                 (Value::Text(before), Value::Path(_)) if before.is_empty() => part,
                 (Value::Path(path), Value::Text(text)) => Value::Path(format!("{path}{text}")),
@@ -636,19 +648,28 @@ impl<'a> Machine<'a> {
             return Ok(Value::Unknown(reason));
         }
         if let Some(result) = library::constant_arithmetic(operator, left, right) {
-            return Ok(result);
+            return match &result {
+                Value::Text(text) if text.len() > SUGGEST_TEXT_SIZE_MAX => Err(LONG_TEXT.to_owned()),
+                Value::Raw(bytes) if bytes.len() > SUGGEST_TEXT_SIZE_MAX => Err(LONG_TEXT.to_owned()),
+                Value::Tuple(items) if items.len() > SUGGEST_ITEMS_MAX => Err("a tuple is too long".to_owned()),
+                _ => Ok(result),
+            };
         }
         match (operator, left, right) {
             ("Div", Value::Path(_), Value::Text(text)) => return self.joined_path(left, text),
-            ("Add", Value::Path(path), Value::Text(text)) => return Ok(Value::Path(format!("{path}{text}"))),
+            ("Add", Value::Path(path), Value::Text(text)) if path.len() + text.len() <= SUGGEST_TEXT_SIZE_MAX => {
+                return Ok(Value::Path(format!("{path}{text}")));
+            }
             ("Add", Value::List(left), Value::List(right)) => {
                 let items = [self.items(&Value::List(*left))?, self.items(&Value::List(*right))?].concat();
                 return Ok(self.new_list(items));
             }
             ("Mult", Value::List(_), Value::Int(count)) => {
                 let items = self.items(left)?;
-                let count = usize::try_from(*count).unwrap_or(0).min(1 << 12);
-                return Ok(self.new_list(items.iter().cycle().take(items.len() * count).cloned().collect()));
+                let count = usize::try_from(*count).unwrap_or(0);
+                let total = items.len().checked_mul(count).filter(|total| *total <= SUGGEST_ITEMS_MAX);
+                let total = total.ok_or_else(|| format!("a list has more than {SUGGEST_ITEMS_MAX} elements"))?;
+                return Ok(self.new_list(items.iter().cycle().take(total).cloned().collect()));
             }
             ("BitAnd" | "BitOr", Value::Array(one, kind), Value::Array(two, _)) => {
                 let logic = if operator == "BitAnd" { Logic::And } else { Logic::Or };
@@ -679,6 +700,9 @@ impl<'a> Machine<'a> {
     }
 
     pub fn joined_path(&self, path: &Value, part: &str) -> Result<Value, String> {
+        if matches!(path, Value::Path(path) | Value::Text(path) if path.len() + part.len() > SUGGEST_TEXT_SIZE_MAX) {
+            return Err(LONG_TEXT.to_owned());
+        }
         match path {
             Value::Path(path) if path.is_empty() => Ok(Value::Path(part.trim_matches('/').to_owned())),
             Value::Path(path) => Ok(Value::Path(format!("{}/{}", path.trim_end_matches('/'), part.trim_matches('/')))),
@@ -687,6 +711,11 @@ impl<'a> Machine<'a> {
         }
     }
 }
+
+/// Elements of a list that are looked at for one that is not known.
+const REASON_ITEMS: usize = 64;
+
+const LONG_TEXT: &str = "a text becomes too long";
 
 /// A text about a call.
 fn named(path: &str, why: &str) -> String {

@@ -245,17 +245,21 @@ impl Graph {
         if !self.depends(id, on) {
             return Err("it is the same for each row".to_owned());
         }
-        // Inputs have smaller ids, so that no recursion is needed.
-        let mut below: Vec<_> = {
-            let (mut seen, mut open) = (BTreeSet::new(), vec![id]);
-            while let Some(id) = open.pop() {
-                if seen.insert(id) {
-                    open.extend(&self.get(id).inputs);
-                }
+        let (mut seen, mut open) = (BTreeSet::new(), vec![id]);
+        while let Some(id) = open.pop() {
+            if seen.insert(id) {
+                open.extend(&self.get(id).inputs);
             }
-            seen.into_iter().filter(|id| self.depends(*id, on)).collect()
-        };
-        below.sort_unstable();
+        }
+        // Inputs have smaller ids: one pass finds all that depends on the row.
+        let mut below = BTreeSet::new();
+        for id in seen {
+            let expression = self.get(id);
+            let is_row = matches!(expression.op, Op::Row(row) | Op::Counter(row) if row == on);
+            if is_row || expression.inputs.iter().any(|input| below.contains(input)) {
+                below.insert(id);
+            }
+        }
         let mut made = BTreeMap::new();
         for id in below {
             let new = match self.lifted.get(&(id, on)) {

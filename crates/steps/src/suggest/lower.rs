@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::tensor::Datatype;
 
+use crate::limits::{STEPS_MAX, SUGGEST_NESTING_MAX};
 use crate::suggest::graph::{Dim, ExprId};
 use crate::suggest::machine::Machine;
 use crate::suggest::op::{Kind, Op};
@@ -40,13 +41,15 @@ pub(super) struct Lowering<'m, 'a> {
     made: BTreeMap<ExprId, Made>,
     /// Names of tensors that are in use.
     names: BTreeSet<String>,
+    /// Expressions inside each other that are being made.
+    depth: usize,
 }
 
 impl<'m, 'a> Lowering<'m, 'a> {
     pub fn new(machine: &'m mut Machine<'a>) -> Self {
         let tensors = machine.model.inputs.iter().chain(&machine.model.outputs);
         let names = tensors.map(|tensor| tensor.name.clone()).collect();
-        Self { machine, steps: Vec::new(), made: BTreeMap::new(), names }
+        Self { machine, steps: Vec::new(), made: BTreeMap::new(), names, depth: 0 }
     }
 
     /// Makes the steps of an output.
@@ -142,7 +145,13 @@ impl<'m, 'a> Lowering<'m, 'a> {
         if let Some(made) = self.made.get(&id) {
             return Ok(made.clone());
         }
-        let made = self.new_raw(id)?;
+        if self.depth >= SUGGEST_NESTING_MAX || self.steps.len() > STEPS_MAX {
+            return Err(format!("it needs more than {STEPS_MAX} steps"));
+        }
+        self.depth += 1;
+        let made = self.new_raw(id);
+        self.depth -= 1;
+        let made = made?;
         self.made.insert(id, made.clone());
         Ok(made)
     }

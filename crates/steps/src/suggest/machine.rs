@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use crate::limits::{SUGGEST_CALLS_MAX, SUGGEST_WORK_MAX};
+use crate::limits::{
+    SUGGEST_CALLS_MAX, SUGGEST_ELEMENTS_PER_WORK, SUGGEST_ITEMS_MAX, SUGGEST_LEVELS_MAX, SUGGEST_NESTING_MAX, SUGGEST_WORK_MAX,
+};
 use crate::suggest::graph::{ExprId, Graph, LoopId};
 use crate::suggest::op::{Kind, Op};
 use crate::suggest::tree::{Node, Tree};
@@ -25,6 +27,8 @@ pub(super) struct Frame {
     pub names: BTreeMap<String, Value>,
     /// The frame around a nested function.
     pub parent: Option<usize>,
+    /// True if a nested function refers to it.
+    pub is_captured: bool,
 }
 
 /// An object of a class of the file.
@@ -64,6 +68,7 @@ pub(super) struct Machine<'a> {
     /// Calls of tokenizers.
     pub calls: usize,
     pub depth: usize,
+    nesting: usize,
     work: usize,
     line: usize,
 }
@@ -95,6 +100,7 @@ impl<'a> Machine<'a> {
             rows: None,
             calls: 0,
             depth: 0,
+            nesting: 0,
             work: 0,
             line: 0,
         }
@@ -141,23 +147,73 @@ impl<'a> Machine<'a> {
         self.work <= SUGGEST_WORK_MAX
     }
 
+    /// Counts work on `count` elements.
+    pub fn charge(&mut self, count: usize) {
+        self.work = self.work.saturating_add(count / SUGGEST_ELEMENTS_PER_WORK);
+    }
+
+    /// Enters a statement or expression; false at the bound of nesting. [`Self::ascend`] leaves it.
+    pub fn descend(&mut self) -> bool {
+        self.nesting += 1;
+        self.nesting <= SUGGEST_NESTING_MAX
+    }
+
+    pub fn ascend(&mut self) {
+        self.nesting = self.nesting.saturating_sub(1);
+    }
+
+    /// The levels of lists, dictionaries and tuples in a value.
+    fn levels(&self, value: &Value) -> usize {
+        match value {
+            Value::Tuple(items) => 1 + items.iter().map(|item| self.levels(item)).max().unwrap_or(0),
+            Value::List(list) => self.lists.get(*list).map_or(1, |list| list.levels),
+            Value::Dict(dict) => self.dicts.get(*dict).map_or(1, |dict| dict.levels),
+            _ => 0,
+        }
+    }
+
+    /// The levels of a list of values; an error beyond the bound, which lists that hold themselves reach, too.
+    pub fn levels_of<'v>(&self, values: impl Iterator<Item = &'v Value>) -> Result<usize, String> {
+        let levels = 1 + values.map(|value| self.levels(value)).max().unwrap_or(0);
+        match levels > SUGGEST_LEVELS_MAX {
+            true => Err(format!("lists are nested deeper than {SUGGEST_LEVELS_MAX} levels")),
+            false => Ok(levels),
+        }
+    }
+
     pub fn new_list(&mut self, items: Vec<Value>) -> Value {
         let (depth, conditions) = (self.loops.len(), self.conditions.len());
-        self.lists.push(List { items, each: None, depth, conditions, broken: None });
+        self.charge(items.len());
+        let levels = match self.levels_of(items.iter()) {
+            Ok(levels) if items.len() <= SUGGEST_ITEMS_MAX => levels,
+            Ok(_) => return self.unknown(format!("a list has more than {SUGGEST_ITEMS_MAX} elements")),
+            Err(why) => return self.unknown(why),
+        };
+        self.lists.push(List { items, each: None, depth, conditions, broken: None, levels });
         Value::List(self.lists.len() - 1)
     }
 
     pub fn new_each(&mut self, on: LoopId, element: Value, condition: Option<ExprId>) -> Value {
+        let levels = match self.levels_of(std::iter::once(&element)) {
+            Ok(levels) => levels,
+            Err(why) => return self.unknown(why),
+        };
         let list = self.new_list(Vec::new());
         if let Some(list) = self.lists.last_mut() {
             list.each = Some(Each { on, element, condition });
+            list.levels = levels;
         }
         list
     }
 
     pub fn new_dict(&mut self, entries: Vec<(Value, Value)>) -> Value {
         let (depth, conditions) = (self.loops.len(), self.conditions.len());
-        self.dicts.push(Dict { entries, depth, conditions, broken: None });
+        self.charge(entries.len());
+        let levels = match self.levels_of(entries.iter().map(|(_, value)| value)) {
+            Ok(levels) => levels,
+            Err(why) => return self.unknown(why),
+        };
+        self.dicts.push(Dict { entries, depth, conditions, broken: None, levels });
         Value::Dict(self.dicts.len() - 1)
     }
 
@@ -172,7 +228,7 @@ impl<'a> Machine<'a> {
     pub fn lookup(&self, name: &str) -> Option<Value> {
         let mut frame = Some(self.frame);
         while let Some(index) = frame {
-            let Frame { names, parent } = self.frames.get(index)?;
+            let Frame { names, parent, .. } = self.frames.get(index)?;
             if let Some(value) = names.get(name) {
                 return Some(value.clone());
             }
@@ -189,7 +245,11 @@ impl<'a> Machine<'a> {
 
     pub fn run(&mut self, body: &[Node<'a>]) -> Flow {
         let conditions = self.conditions.len();
-        let flow = self.run_statements(body);
+        let flow = match self.descend() {
+            true => self.run_statements(body),
+            false => Flow::Return(self.unknown(TOO_NESTED)),
+        };
+        self.ascend();
         self.conditions.truncate(conditions);
         flow
     }
@@ -249,12 +309,19 @@ impl<'a> Machine<'a> {
     }
 
     fn define(&mut self, node: Node<'a>) {
-        let frame = (self.frame != 0).then_some(self.frame);
+        let frame = self.captured_frame();
         let value = match node.children("decorator_list").is_empty() {
             true => Value::Function(super::value::Closure { node: node.index, own: None, frame }),
             false => self.unknown(format!("the function '{}' has a decorator", node.text("name"))),
         };
         self.bind(node.text("name"), value);
+    }
+
+    /// The frame that a new function refers to; `None` for the module's.
+    pub fn captured_frame(&mut self) -> Option<usize> {
+        let frame = (self.frame != 0).then_some(self.frame)?;
+        self.frames.get_mut(frame).into_iter().for_each(|frame| frame.is_captured = true);
+        Some(frame)
     }
 
     /// Takes all that a statement may assign as not known.
@@ -470,6 +537,18 @@ impl<'a> Machine<'a> {
         let (depth, active) = (self.loops.len(), self.loops.last().copied());
         let Some(known) = self.lists.get(list) else { return };
         let (made, conditions) = (known.depth, self.conditions.get(known.conditions..).unwrap_or_default().to_vec());
+        let known_levels = known.levels;
+        let is_full = known.items.len() >= SUGGEST_ITEMS_MAX;
+        let levels = match self.levels_of(std::iter::once(&value)) {
+            Ok(levels) if !is_full => levels.max(known_levels),
+            _ => {
+                let Value::Unknown(reason) = self.unknown("a list is nested too deeply or too long") else { return };
+                self.lists.get_mut(list).into_iter().for_each(|list| list.broken = Some(reason));
+                return;
+            }
+        };
+        self.lists.get_mut(list).into_iter().for_each(|list| list.levels = levels);
+        let Some(known) = self.lists.get(list) else { return };
         let result = match (depth.saturating_sub(made), active) {
             (0, _) if conditions.is_empty() && known.each.is_none() => None,
             (1, Some(on)) if known.items.is_empty() && known.each.is_none() => Some(self.all_of(&conditions).map(|all| (on, all))),
@@ -758,18 +837,30 @@ impl<'a> Machine<'a> {
         body.iter().any(is_error) && body.last().is_some_and(|last| matches!(last.kind(), "Continue" | "Return" | "Expr"))
     }
 
+    pub fn begin_frame(&mut self, parent: Option<usize>, names: Vec<(String, Value)>) {
+        self.frames.push(Frame { names: names.into_iter().collect(), parent, is_captured: false });
+        self.frame = self.frames.len() - 1;
+    }
+
+    /// Leaves a frame, which is kept if a function refers to it.
+    pub fn end_frame(&mut self, caller: usize) {
+        if self.frame + 1 == self.frames.len() && self.frames.last().is_some_and(|frame| !frame.is_captured) {
+            self.frames.pop();
+        }
+        self.frame = caller;
+    }
+
     /// Calls a function of the file.
     pub fn enter(&mut self, parent: Option<usize>, names: Vec<(String, Value)>, body: &[Node<'a>]) -> Value {
         if self.depth >= SUGGEST_CALLS_MAX {
             return self.unknown(format!("calls are nested deeper than {SUGGEST_CALLS_MAX}"));
         }
-        self.frames.push(Frame { names: names.into_iter().collect(), parent });
         let (caller, line) = (self.frame, self.line);
-        self.frame = self.frames.len() - 1;
+        self.begin_frame(parent, names);
         self.depth += 1;
         let flow = self.run(body);
         self.depth -= 1;
-        self.frame = caller;
+        self.end_frame(caller);
         self.line = line;
         self.graph.line = line;
         match flow {
@@ -779,6 +870,9 @@ impl<'a> Machine<'a> {
         }
     }
 }
+
+/// The reason at the bound of nesting.
+pub(super) const TOO_NESTED: &str = "the file is nested too deeply, or calls itself";
 
 /// The names that statements assign.
 fn changed_names(body: &[Node<'_>]) -> Vec<String> {

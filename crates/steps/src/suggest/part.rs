@@ -2,6 +2,7 @@
 
 use base::tensor::Datatype;
 
+use crate::limits::SUGGEST_ITEMS_MAX;
 use crate::suggest::graph::{Dim, ExprId};
 use crate::suggest::machine::Machine;
 use crate::suggest::op::{Kind, Op, Order};
@@ -15,6 +16,7 @@ impl<'a> Machine<'a> {
             Value::Tuple(items) => Ok(items.clone()),
             Value::List(list) => {
                 let list = self.list(*list);
+                self.charge(list.items.len());
                 match (list.each, list.broken) {
                     (None, None) => Ok(list.items),
                     (_, Some(reason)) => Err(self.reasons.get(reason).map(|reason| reason.text.clone()).unwrap_or_default()),
@@ -22,6 +24,7 @@ impl<'a> Machine<'a> {
                 }
             }
             Value::Dict(dict) => Ok(self.dict(*dict).iter().map(|(key, _)| key.clone()).collect()),
+            Value::Text(text) if text.len() > SUGGEST_ITEMS_MAX => Err("a text is too long".to_owned()),
             Value::Text(text) => Ok(text.chars().map(|letter| Value::Text(letter.to_string())).collect()),
             Value::File(path, true) => {
                 let text = self.read_text(path)?;
@@ -69,6 +72,7 @@ impl<'a> Machine<'a> {
     }
 
     fn member(&mut self, dict: usize, index: &Value) -> Result<Value, String> {
+        self.charge(self.dict(dict).len());
         if let Value::Array(at, _) = index {
             return self.labelled(&Value::Dict(dict), *at);
         }
@@ -427,7 +431,15 @@ impl<'a> Machine<'a> {
                 let (depth, conditions) = (self.loops.len(), self.conditions.len());
                 let why = self.dicts.get(dict).filter(|dict| (dict.depth, dict.conditions) != (depth, conditions)).is_some();
                 let reason = why.then(|| self.unknown("a dictionary is changed in a loop or under a condition"));
+                self.charge(self.dict(dict).len());
+                let levels = self.levels_of(std::iter::once(&value));
+                let reason = match &levels {
+                    Err(why) => Some(self.unknown(why.clone())),
+                    Ok(_) if self.dict(dict).len() >= SUGGEST_ITEMS_MAX => Some(self.unknown("a dictionary is too long")),
+                    Ok(_) => reason,
+                };
                 let Some(dict) = self.dicts.get_mut(dict) else { return };
+                dict.levels = dict.levels.max(levels.unwrap_or(1));
                 match reason {
                     Some(Value::Unknown(reason)) => dict.broken = Some(reason),
                     _ => {

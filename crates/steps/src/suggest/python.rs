@@ -7,7 +7,7 @@ use wire::placed::PlacedValue;
 
 use base::tensor::Datatype;
 
-use crate::limits::{STEP_FILE_SIZE_MAX, SUGGEST_RANGE_MAX};
+use crate::limits::{STEP_FILE_SIZE_MAX, SUGGEST_RANGE_MAX, SUGGEST_TEXT_SIZE_MAX};
 use crate::suggest::graph::{Dim, ExprId};
 use crate::suggest::library;
 use crate::suggest::machine::Machine;
@@ -130,6 +130,7 @@ impl<'a> Machine<'a> {
             }
             ("copy", []) => {
                 let copy = self.list(list);
+                self.charge(copy.items.len());
                 self.lists.push(copy);
                 Ok(Value::List(self.lists.len() - 1))
             }
@@ -142,10 +143,11 @@ impl<'a> Machine<'a> {
             ("insert", [Value::Int(place), value]) => {
                 let (items, value) = (self.items(&Value::List(list))?, value.clone());
                 let place = usize::try_from(*place).unwrap_or(0).min(items.len());
-                if self.list(list).depth != self.loops.len() {
-                    return Err("it is not followed in a loop".to_owned());
+                if self.list(list).depth != self.loops.len() || self.list(list).conditions != self.conditions.len() {
+                    return Err("it is not followed in a loop or under a condition".to_owned());
                 }
-                self.lists.get_mut(list).into_iter().for_each(|list| list.items.insert(place, value.clone()));
+                self.append(list, value);
+                self.lists.get_mut(list).and_then(|list| list.items.get_mut(place..)).into_iter().for_each(|rest| rest.rotate_right(1));
                 Ok(Value::Nothing)
             }
             _ => {
@@ -177,6 +179,7 @@ impl<'a> Machine<'a> {
 
     fn text_method(&mut self, text: &str, name: &str, arguments: &Arguments) -> Called {
         let given = arguments.positional.as_slice();
+        self.charge(text.len());
         Ok(match (name, given) {
             ("strip", []) => Value::text(text.trim()),
             ("rstrip", []) => Value::text(text.trim_end()),
@@ -198,7 +201,7 @@ impl<'a> Machine<'a> {
                 let lines = if text.is_empty() { Vec::new() } else { text.split('\n').map(Value::text).collect() };
                 self.new_list(lines)
             }
-            ("replace", [Value::Text(old), Value::Text(new)]) => Value::Text(text.replace(old, new)),
+            ("replace", [Value::Text(old), Value::Text(new)]) if new.len() <= old.len() => Value::Text(text.replace(old, new)),
             ("startswith", [Value::Text(start)]) => Value::Bool(text.starts_with(start)),
             ("endswith", [Value::Text(end)]) => Value::Bool(text.ends_with(end)),
             ("encode", _) => Value::Raw(text.as_bytes().to_vec()),
@@ -215,7 +218,12 @@ impl<'a> Machine<'a> {
                 Value::Text(text) => Ok(text),
                 _ => Err("a text that is not known is joined".to_owned()),
             });
-            return Ok(Value::Text(texts.collect::<Result<Vec<_>, _>>()?.join(separator)));
+            let texts = texts.collect::<Result<Vec<_>, String>>()?;
+            let size: usize = texts.iter().map(|text| text.len() + separator.len()).sum();
+            if size > SUGGEST_TEXT_SIZE_MAX {
+                return Err("a text becomes too long".to_owned());
+            }
+            return Ok(Value::Text(texts.join(separator)));
         }
         let Value::List(list) = list else { return Err("a list that is not known".to_owned()) };
         let each = self.list(*list).each.ok_or("a list that is not known")?;

@@ -86,7 +86,7 @@ def main(nodes_max, depth_max):
     for node in order:
         kind = "Tuple" if type(node).__name__ == "ExtSlice" else type(node).__name__
         nodes.append([kind, getattr(node, "lineno", 0), fields(node, index)])
-    json.dump({"nodes": nodes}, sys.stdout)
+    json.dump({"nodes": nodes}, sys.stdout, separators=(",", ":"))
 
 
 main(int(sys.argv[1]), int(sys.argv[2]))

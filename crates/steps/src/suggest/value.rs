@@ -98,6 +98,8 @@ pub struct List {
     pub conditions: usize,
     /// The reason that it is not known.
     pub broken: Option<usize>,
+    /// The levels of lists in it, itself included.
+    pub levels: usize,
 }
 
 /// A dictionary.
@@ -108,6 +110,7 @@ pub struct Dict {
     pub depth: usize,
     pub conditions: usize,
     pub broken: Option<usize>,
+    pub levels: usize,
 }
 
 /// An element for each row of a loop.

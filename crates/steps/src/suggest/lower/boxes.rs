@@ -210,7 +210,8 @@ impl Lowering<'_, '_> {
     fn box_format(&self, boxes: ExprId, predictions: Predictions) -> Result<&'static str, String> {
         let mut sums = Vec::new();
         for column in 0..4 {
-            sums.push(self.column(boxes, column, predictions, 0).ok_or("the numbers of the boxes are not known")?);
+            let mut left = COLUMN_VISITS_MAX;
+            sums.push(self.column(boxes, column, predictions, &mut left).ok_or("the numbers of the boxes are not known")?);
         }
         let centre = |at: i64| vec![(at, 1.0)];
         let least = |at: i64| vec![(at, 1.0), (at + 2, -0.5)];
@@ -226,13 +227,11 @@ impl Lowering<'_, '_> {
     }
 
     /// A column of boxes as a sum of columns of the predictions.
-    fn column(&self, id: ExprId, column: i64, predictions: Predictions, depth: usize) -> Option<Sum> {
-        if depth > 32 {
-            return None;
-        }
+    fn column(&self, id: ExprId, column: i64, predictions: Predictions, left: &mut usize) -> Option<Sum> {
+        *left = left.checked_sub(1)?;
         let graph = &self.machine.graph;
         let inputs = graph.get(id).inputs.as_slice();
-        let next = |id: ExprId, column: i64| self.column(id, column, predictions, depth + 1);
+        let mut next = |id: ExprId, column: i64| self.column(id, column, predictions, left);
         match (graph.op(id), inputs) {
             _ if id == predictions.rows => Some(vec![(column, 1.0)]),
             (Op::View, [below]) => next(*below, column),
@@ -268,6 +267,9 @@ impl Lowering<'_, '_> {
         }
     }
 }
+
+/// Expressions that a number of a box is looked for in: those of public files have a dozen.
+const COLUMN_VISITS_MAX: usize = 128;
 
 fn times(sum: Sum, factor: f64) -> Sum {
     sum.into_iter().map(|(column, own)| (column, own * factor)).collect()

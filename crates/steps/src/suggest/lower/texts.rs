@@ -210,6 +210,12 @@ impl Lowering<'_, '_> {
         {
             below = operand;
         }
+        let is_activated = graph.any_below(below, &mut |expression| {
+            matches!(expression.op, Op::Softmax(_) | Op::Sigmoid | Op::Pool(_) | Op::Normalize(_))
+        });
+        if is_activated && matches!(graph.kind(below), Kind::Number(Datatype::Fp32 | Datatype::Fp64)) {
+            self.machine.assume("floats in the JSON text are those of the steps, whose last digits may differ");
+        }
         let (name, made) = self.raw(below)?;
         let want = self.machine.graph.shape(below);
         let want: Vec<_> = match lead {
