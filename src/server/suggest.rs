@@ -125,7 +125,8 @@ fn config_of(directory: &Path) -> Result<ModelConfig, Error> {
 }
 
 fn newest_version(directory: &Path) -> Result<PathBuf, Error> {
-    let entries = fs::read_dir(directory).map_err(|error| Error::invalid(format!("{}: {error}", directory.display())))?;
+    let entries =
+        fs::read_dir(directory).map_err(|error| Error::invalid(format!("{}: {error}", directory.display())))?;
     let versions = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u64>().ok());
     let newest = versions.max();
     let newest = newest.ok_or_else(|| Error::invalid(format!("{} has no version directory", directory.display())))?;
@@ -182,9 +183,10 @@ fn tensors(config: &ModelConfig) -> Result<(Vec<SuggestTensor>, Vec<SuggestTenso
         let dims = reshape.as_ref().map_or(dims, |reshape| reshape.shape.as_slice()).to_vec();
         Ok(SuggestTensor { name: name.to_owned(), datatype, dims, is_optional })
     };
-    let inputs = config.input.iter().map(|input| {
-        tensor(&input.name, input.data_type, &input.dims, &input.reshape, input.optional)
-    });
+    let inputs = config
+        .input
+        .iter()
+        .map(|input| tensor(&input.name, input.data_type, &input.dims, &input.reshape, input.optional));
     let outputs =
         config.output.iter().map(|output| tensor(&output.name, output.data_type, &output.dims, &output.reshape, false));
     let tensors = (inputs.collect::<Result<Vec<_>, Error>>()?, outputs.collect::<Result<Vec<_>, Error>>()?);

@@ -5,7 +5,7 @@ use base::tensor::Datatype;
 use crate::limits::SUGGEST_EXPRESSIONS_MAX;
 use crate::suggest::graph::{Dim, ExprId};
 use crate::suggest::library::NamedType;
-use crate::suggest::machine::Machine;
+use crate::suggest::machine::{Machine, TOO_NESTED};
 use crate::suggest::op::{Arithmetic, Comparison, Kind, Logic, Op, Order, Reduction};
 use crate::suggest::value::{ArrayKind, Value};
 
@@ -17,8 +17,14 @@ impl Machine<'_> {
             Value::Bool(flag) => self.graph.add_constant(vec![f64::from(u8::from(*flag))], Datatype::Bool, &[]),
             Value::Int(number) => self.graph.add_constant(vec![*number as f64], Datatype::Int64, &[]),
             Value::Float(number) => self.graph.add_constant(vec![*number], Datatype::Fp64, &[]),
-            Value::List(_) | Value::Tuple(_) => self.stacked(value),
-            Value::Unknown(reason) => Err(self.reasons.get(*reason).map(|reason| reason.text.clone()).unwrap_or_default()),
+            Value::List(_) | Value::Tuple(_) => {
+                let stacked = if self.descend() { self.stacked(value) } else { Err(TOO_NESTED.to_owned()) };
+                self.ascend();
+                stacked
+            }
+            Value::Unknown(reason) => {
+                Err(self.reasons.get(*reason).map(|reason| reason.text.clone()).unwrap_or_default())
+            }
             _ => Err("it is no array".to_owned()),
         }
     }
@@ -156,7 +162,8 @@ impl Machine<'_> {
         if let Some(values) = self.graph.constant(id) {
             let values = values.iter().map(|value| rounded(*value, datatype)).collect();
             let shape = self.graph.shape(id);
-            let sizes: Vec<_> = shape.iter().map(|dim| if let Dim::Known(size) = dim { *size as usize } else { 0 }).collect();
+            let sizes: Vec<_> =
+                shape.iter().map(|dim| if let Dim::Known(size) = dim { *size as usize } else { 0 }).collect();
             return self.graph.add_constant(values, datatype, &sizes);
         }
         match self.graph.kind(id) {
@@ -187,7 +194,9 @@ impl Machine<'_> {
             let dim = match (one.get(place).copied(), two.get(place).copied()) {
                 (Some(dim), None | Some(Dim::Known(1))) | (None | Some(Dim::Known(1)), Some(dim)) => dim,
                 (Some(one), Some(two)) if one == two => one,
-                (Some(one @ Dim::Open(_)), Some(two @ Dim::Open(_))) if !self.graph.is_rows(one) && !self.graph.is_rows(two) => {
+                (Some(one @ Dim::Open(_)), Some(two @ Dim::Open(_)))
+                    if !self.graph.is_rows(one) && !self.graph.is_rows(two) =>
+                {
                     self.assume("two axes of open size that are joined have the same size");
                     self.graph.unify(two, one);
                     one
@@ -233,9 +242,7 @@ impl Machine<'_> {
             return Err("arithmetic on strings is not followed".to_owned());
         };
         let is_float = |datatype| matches!(datatype, Datatype::Fp16 | Datatype::Fp32 | Datatype::Fp64);
-        let is_weak = |value: &Value| {
-            value.number().is_some() || matches!(value, Value::Array(_, ArrayKind::Python))
-        };
+        let is_weak = |value: &Value| value.number().is_some() || matches!(value, Value::Array(_, ArrayKind::Python));
         let float = if kind == ArrayKind::Torch { Datatype::Fp32 } else { Datatype::Fp64 };
         let joined = match (is_weak(left), is_weak(right)) {
             (false, true) if is_float(one_type) || !is_float(two_type) => one_type,
@@ -313,12 +320,14 @@ impl Machine<'_> {
         if [left, right].iter().any(|side| side.len() != 1 && side.len() != count) {
             return Err("two constants of different shapes".to_owned());
         }
-        let at = |side: &[f64], place: usize| side.get(if side.len() == 1 { 0 } else { place }).copied().unwrap_or(f64::NAN);
+        let at =
+            |side: &[f64], place: usize| side.get(if side.len() == 1 { 0 } else { place }).copied().unwrap_or(f64::NAN);
         let values = (0..count).map(|place| {
             let (left, right) = (at(left, place), at(right, place));
             rounded(applied(op, left, right), datatype)
         });
-        let sizes: Vec<_> = shape.iter().map(|dim| if let Dim::Known(size) = dim { *size as usize } else { 0 }).collect();
+        let sizes: Vec<_> =
+            shape.iter().map(|dim| if let Dim::Known(size) = dim { *size as usize } else { 0 }).collect();
         self.graph.add_constant(values.collect(), datatype, &sizes)
     }
 
@@ -342,7 +351,8 @@ impl Machine<'_> {
     /// `exp(x - max(x)) / sum(exp(x - max(x)))`.
     fn as_softmax(&mut self, one: ExprId, two: ExprId) -> Result<Option<ExprId>, String> {
         let (one, two) = (self.graph.below_views(one), self.graph.below_views(two));
-        let (Op::Exp, Op::Reduce { kind: Reduction::Sum, axis: -1, .. }) = (self.graph.op(one), self.graph.op(two)) else {
+        let (Op::Exp, Op::Reduce { kind: Reduction::Sum, axis: -1, .. }) = (self.graph.op(one), self.graph.op(two))
+        else {
             return Ok(None);
         };
         if self.graph.operand(two).map(|summed| self.graph.below_views(summed)) != Some(one) {
@@ -351,7 +361,9 @@ impl Machine<'_> {
         let Some(exponent) = self.graph.operand(one) else { return Ok(None) };
         let mut logits = exponent;
         let below = self.graph.below_views(exponent);
-        if let (Op::Binary(Arithmetic::Subtract), [x, most]) = (self.graph.op(below), self.graph.get(below).inputs.as_slice()) {
+        if let (Op::Binary(Arithmetic::Subtract), [x, most]) =
+            (self.graph.op(below), self.graph.get(below).inputs.as_slice())
+        {
             let (x, most) = (*x, self.graph.below_views(*most));
             let is_most = matches!(self.graph.op(most), Op::Reduce { kind: Reduction::Max, .. })
                 && self.graph.operand(most).map(|of| self.graph.below_views(of)) == Some(self.graph.below_views(x));
@@ -427,8 +439,11 @@ impl Machine<'_> {
         }
         let Op::Reduce { kind: Reduction::Sum, axis, .. } = self.graph.op(count) else { return Ok(None) };
         let axis = *axis;
-        let (Some(product), Some(counted)) = (self.graph.operand(sum), self.graph.operand(count)) else { return Ok(None) };
-        let (Op::Binary(Arithmetic::Multiply), [left, right]) = (self.graph.op(product), self.graph.get(product).inputs.as_slice())
+        let (Some(product), Some(counted)) = (self.graph.operand(sum), self.graph.operand(count)) else {
+            return Ok(None);
+        };
+        let (Op::Binary(Arithmetic::Multiply), [left, right]) =
+            (self.graph.op(product), self.graph.get(product).inputs.as_slice())
         else {
             return Ok(None);
         };
@@ -471,7 +486,14 @@ impl Machine<'_> {
     }
 
     /// A reduction over an axis, or over all without one.
-    pub fn reduce(&mut self, id: ExprId, op: &dyn Fn(i64) -> Op, kind: Kind, axis: Option<i64>, keeps: bool) -> Result<ExprId, String> {
+    pub fn reduce(
+        &mut self,
+        id: ExprId,
+        op: &dyn Fn(i64) -> Op,
+        kind: Kind,
+        axis: Option<i64>,
+        keeps: bool,
+    ) -> Result<ExprId, String> {
         let rank = self.graph.rank(id);
         if rank == 0 {
             return Err("a number is reduced".to_owned());
@@ -559,7 +581,11 @@ impl Machine<'_> {
         };
         if let Some(found) = found {
             self.graph.absorb(found, &[at]);
-            return if self.graph.is_view_of(&self.graph.shape(found), &shape) { self.graph.view(found, shape) } else { Ok(found) };
+            return if self.graph.is_view_of(&self.graph.shape(found), &shape) {
+                self.graph.view(found, shape)
+            } else {
+                Ok(found)
+            };
         }
         let kind = self.graph.kind(id);
         self.graph.add(Op::Gather, vec![id, index], kind, shape)
@@ -662,5 +688,9 @@ fn numpy_joined(one: Datatype, two: Datatype) -> Option<Datatype> {
             };
         }
     }
-    if pair(Int32, Int64) || pair(Uint8, Int64) || pair(Uint8, Int32) { Some(if pair(Uint8, Int32) { Int32 } else { Int64 }) } else { None }
+    if pair(Int32, Int64) || pair(Uint8, Int64) || pair(Uint8, Int32) {
+        Some(if pair(Uint8, Int32) { Int32 } else { Int64 })
+    } else {
+        None
+    }
 }

@@ -17,7 +17,8 @@ impl Machine<'_> {
     pub fn nms_boxes(&mut self, arguments: &Arguments) -> Called {
         let [boxes, scores, score, iou, eta, top_k] =
             arguments.bind(["bboxes", "scores", "score_threshold", "nms_threshold", "eta", "top_k"])?;
-        let is_default = |value: &Option<Value>, default: f64| value.as_ref().is_none_or(|value| value.number() == Some(default));
+        let is_default =
+            |value: &Option<Value>, default: f64| value.as_ref().is_none_or(|value| value.number() == Some(default));
         if !is_default(&top_k, 0.0) {
             return Err("its top_k is not followed".to_owned());
         }

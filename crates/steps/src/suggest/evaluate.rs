@@ -1,5 +1,7 @@
 //! Expressions of a `model.py`.
 
+use std::collections::BTreeSet;
+
 use base::tensor::Datatype;
 
 use crate::limits::{SUGGEST_ITEMS_MAX, SUGGEST_TEXT_SIZE_MAX};
@@ -115,21 +117,41 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The reason of a value that is not interpreted.
+    /// The reason of a value that is not interpreted, in it or in what it holds.
     pub fn reason_of(&self, values: &[&Value]) -> Option<usize> {
-        values.iter().find_map(|value| match value {
+        self.held(values).find_map(|value| match value {
             Value::Unknown(reason) => Some(*reason),
-            Value::Tuple(items) => self.reason_of(&items.iter().collect::<Vec<_>>()),
-            Value::List(list) => {
-                let list = self.lists.get(*list)?;
-                list.broken.or_else(|| match &list.each {
-                    Some(each) => self.reason_of(&[&each.element]),
-                    // Further elements have their reason when they are used.
-                    None => self.reason_of(&list.items.iter().take(REASON_ITEMS).collect::<Vec<_>>()),
-                })
-            }
+            Value::List(list) => self.lists.get(*list).and_then(|list| list.broken),
             Value::Dict(dict) => self.dicts.get(*dict).and_then(|dict| dict.broken),
             _ => None,
+        })
+    }
+
+    /// Returns true if a value holds an array or an object.
+    fn holds_array(&self, value: &Value) -> bool {
+        self.held(&[value])
+            .any(|value| matches!(value, Value::Array(..) | Value::Dict(_) | Value::Object(_) | Value::Instance(_)))
+    }
+
+    /// Values and what tuples and lists among them hold, each list once: lists may hold themselves. Of many elements the first
+    /// ones; the others have their reason when they are used.
+    fn held<'v>(&'v self, values: &[&'v Value]) -> impl Iterator<Item = &'v Value> {
+        let (mut seen, mut open) = (BTreeSet::new(), values.to_vec());
+        open.reverse();
+        std::iter::from_fn(move || {
+            let value = open.pop()?;
+            match value {
+                Value::Tuple(items) if open.len() < HELD_MAX => open.extend(items.iter().take(HELD_ITEMS)),
+                Value::List(list) if open.len() < HELD_MAX && seen.insert(*list) => {
+                    if let Some(list) = self.lists.get(*list) {
+                        open.extend(
+                            list.each.iter().map(|each| &each.element).chain(list.items.iter().take(HELD_ITEMS)),
+                        );
+                    }
+                }
+                _ => {}
+            }
+            Some(value)
         })
     }
 
@@ -212,7 +234,8 @@ impl<'a> Machine<'a> {
         if parameters.child("vararg").is_some() || parameters.child("kwarg").is_some() {
             return Err(format!("the function '{}' takes any arguments", node.text("name")));
         }
-        let declared: Vec<_> = parameters.children("posonlyargs").into_iter().chain(parameters.children("args")).collect();
+        let declared: Vec<_> =
+            parameters.children("posonlyargs").into_iter().chain(parameters.children("args")).collect();
         let mut positional: Vec<Value> = closure.own.map(Value::Instance).into_iter().collect();
         positional.extend(arguments.positional.iter().cloned());
         if positional.len() > declared.len() {
@@ -327,7 +350,9 @@ impl<'a> Machine<'a> {
                 Kind::Number(datatype) => Value::Library(library::datatype_name(datatype).to_owned()),
                 _ => Value::library("numpy.object_"),
             },
-            "values" | "indices" | "size" | "mode" | "info" | "format" | "width" | "height" if kind == ArrayKind::Pillow => {
+            "values" | "indices" | "size" | "mode" | "info" | "format" | "width" | "height"
+                if kind == ArrayKind::Pillow =>
+            {
                 return Err(format!("the attribute '{name}' of an image is not known"));
             }
             _ => Value::Method(Box::new(Value::Array(id, kind)), name.to_owned()),
@@ -359,7 +384,9 @@ impl<'a> Machine<'a> {
                 (list.each.is_none() && list.broken.is_none()).then_some(!list.items.is_empty())
             }
             Value::Dict(dict) => Some(!self.dict(*dict).is_empty()),
-            Value::Object(_) | Value::Instance(_) | Value::Function(_) | Value::Library(_) | Value::Path(_) => Some(true),
+            Value::Object(_) | Value::Instance(_) | Value::Function(_) | Value::Library(_) | Value::Path(_) => {
+                Some(true)
+            }
             _ => None,
         }
     }
@@ -370,7 +397,10 @@ impl<'a> Machine<'a> {
             ("Not", Value::Array(id, kind)) if self.graph.rank(*id) == 0 => {
                 Ok(Value::Array(self.logical_not(*id)?, *kind))
             }
-            ("Not", value) => self.truth(value).map(|truth| Value::Bool(!truth)).ok_or_else(|| "'not' of a value that is not known".to_owned()),
+            ("Not", value) => self
+                .truth(value)
+                .map(|truth| Value::Bool(!truth))
+                .ok_or_else(|| "'not' of a value that is not known".to_owned()),
             ("USub", Value::Int(value)) => Ok(Value::Int(value.saturating_neg())),
             ("USub", Value::Float(value)) => Ok(Value::Float(-value)),
             ("USub", Value::Array(..)) => self.binary("Mult", value, &Value::Int(-1), false),
@@ -402,7 +432,11 @@ impl<'a> Machine<'a> {
             let value = self.eval(value);
             match self.truth(&value) {
                 // The rest is not evaluated.
-                Some(truth) if truth != is_and => return Ok(result.filter(|result| self.truth(result).is_none()).map_or(value, |_| Value::Bool(!is_and))),
+                Some(truth) if truth != is_and => {
+                    return Ok(result
+                        .filter(|result| self.truth(result).is_none())
+                        .map_or(value, |_| Value::Bool(!is_and)));
+                }
                 Some(_) if result.is_none() => {}
                 Some(_) => continue,
                 None => {
@@ -509,19 +543,6 @@ impl<'a> Machine<'a> {
         Ok(Value::Array(id, kind))
     }
 
-    /// Returns true if a value holds an array.
-    fn holds_array(&self, value: &Value) -> bool {
-        match value {
-            Value::Array(..) => true,
-            Value::Tuple(items) => items.iter().any(|item| self.holds_array(item)),
-            Value::List(list) => self.lists.get(*list).is_some_and(|list| {
-                list.each.is_some() || list.items.iter().any(|item| self.holds_array(item))
-            }),
-            Value::Dict(_) | Value::Object(_) | Value::Instance(_) => true,
-            _ => false,
-        }
-    }
-
     fn choice(&mut self, node: Node<'a>) -> Result<Value, String> {
         let test = node.child("test").map_or(Value::Nothing, |test| self.eval(test));
         let side = match self.truth(&test) {
@@ -548,7 +569,9 @@ impl<'a> Machine<'a> {
     fn joined(&mut self, node: Node<'a>) -> Result<Value, String> {
         let mut parts = Vec::new();
         for part in node.children("values") {
-            if part.kind() == "FormattedValue" && (part.child("format_spec").is_some() || part.text("conversion") != "-1") {
+            if part.kind() == "FormattedValue"
+                && (part.child("format_spec").is_some() || part.text("conversion") != "-1")
+            {
                 return Err("a format in an f-string is not followed".to_owned());
             }
             parts.push(self.eval(part));
@@ -564,7 +587,9 @@ impl<'a> Machine<'a> {
                 _ => return Err("a value in an f-string is not known".to_owned()),
             };
             result = match (&result, &part) {
-                (Value::Text(before) | Value::Path(before), Value::Text(text)) if before.len() + text.len() > SUGGEST_TEXT_SIZE_MAX => {
+                (Value::Text(before) | Value::Path(before), Value::Text(text))
+                    if before.len() + text.len() > SUGGEST_TEXT_SIZE_MAX =>
+                {
                     return Err(LONG_TEXT.to_owned());
                 }
                 (Value::Text(before), Value::Text(text)) => Value::Text(format!("{before}{text}")),
@@ -578,7 +603,9 @@ impl<'a> Machine<'a> {
 
     fn comprehension(&mut self, node: Node<'a>) -> Result<Value, String> {
         let generators = node.children("generators");
-        let [generator] = generators.as_slice() else { return Err("a comprehension with two loops is not followed".to_owned()) };
+        let [generator] = generators.as_slice() else {
+            return Err("a comprehension with two loops is not followed".to_owned());
+        };
         let element = node.child("elt").ok_or("a comprehension without an element")?;
         let iterable = generator.child("iter").map_or(Value::Nothing, |iterable| self.eval(iterable));
         let target = generator.child("target").ok_or("a comprehension without a name")?;
@@ -626,7 +653,8 @@ impl<'a> Machine<'a> {
 
     fn dict_comprehension(&mut self, node: Node<'a>) -> Result<Value, String> {
         let generators = node.children("generators");
-        let ([generator], Some(key), Some(value)) = (generators.as_slice(), node.child("key"), node.child("value")) else {
+        let ([generator], Some(key), Some(value)) = (generators.as_slice(), node.child("key"), node.child("value"))
+        else {
             return Err("a comprehension with two loops is not followed".to_owned());
         };
         let iterable = generator.child("iter").map_or(Value::Nothing, |iterable| self.eval(iterable));
@@ -712,8 +740,9 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Elements of a list that are looked at for one that is not known.
-const REASON_ITEMS: usize = 64;
+/// Elements of a list that are looked at for one that is not known, and those of all lists in a value.
+const HELD_ITEMS: usize = 64;
+const HELD_MAX: usize = 1024;
 
 const LONG_TEXT: &str = "a text becomes too long";
 

@@ -191,7 +191,8 @@ impl Graph {
     pub fn below_view(&self, tensor: ExprId, count: usize) -> ExprId {
         let Some(base) = self.operand(tensor).filter(|_| matches!(self.op(tensor), Op::View)) else { return tensor };
         let (outer, inner) = (self.shape(tensor), self.shape(base));
-        let last = |shape: &[Dim]| shape.len().checked_sub(count).and_then(|place| shape.get(place..).map(<[_]>::to_vec));
+        let last =
+            |shape: &[Dim]| shape.len().checked_sub(count).and_then(|place| shape.get(place..).map(<[_]>::to_vec));
         match (last(&outer), last(&inner)) {
             (Some(outer), Some(inner)) if self.is_same(&outer, &inner) => base,
             _ => tensor,

@@ -92,7 +92,10 @@ impl<'m, 'a> Lowering<'m, 'a> {
         if fits {
             return Ok(());
         }
-        let text: Vec<_> = shape.iter().map(|dim| if let Dim::Known(size) = dim { size.to_string() } else { "?".to_owned() }).collect();
+        let text: Vec<_> = shape
+            .iter()
+            .map(|dim| if let Dim::Known(size) = dim { size.to_string() } else { "?".to_owned() })
+            .collect();
         let rows = if is_batched { "rows and " } else { "" };
         Err(format!("'{name}' has the shape [{}] in model.py, and {rows}{dims:?} in config.pbtxt", text.join(", ")))
     }
@@ -126,7 +129,8 @@ impl<'m, 'a> Lowering<'m, 'a> {
                         &format!("{{\"tensor\": {}", quoted(tensor)),
                         &format!("{{\"tensor\": {}", quoted(name)),
                     );
-                    *value = value.replace(&format!("\"over\": {}", quoted(tensor)), &format!("\"over\": {}", quoted(name)));
+                    *value =
+                        value.replace(&format!("\"over\": {}", quoted(tensor)), &format!("\"over\": {}", quoted(name)));
                 }
             }
         }
@@ -175,9 +179,10 @@ impl<'m, 'a> Lowering<'m, 'a> {
             (Op::View | Op::Decode | Op::Encode, Some(below)) => self.raw(below),
             (Op::Tokens(_), _) => self.tokens(id),
             (Op::Detokenize { .. } | Op::Ctc(_) | Op::Dumps(_) | Op::Parse { .. }, _) => self.text(id),
-            (Op::Pool(_) | Op::Normalize(_) | Op::Reduce { axis: -2, .. } | Op::Take { axis: -2, index: 0 }, Some(_)) => {
-                self.pool(id)
-            }
+            (
+                Op::Pool(_) | Op::Normalize(_) | Op::Reduce { axis: -2, .. } | Op::Take { axis: -2, index: 0 },
+                Some(_),
+            ) => self.pool(id),
             _ => self.numbers(id),
         }
     }
@@ -198,7 +203,10 @@ impl<'m, 'a> Lowering<'m, 'a> {
                 if open > 1 {
                     return Err("a shape with several open sizes has no step".to_owned());
                 }
-                let sizes: Vec<_> = want.iter().map(|dim| if let Dim::Known(size) = dim { i64::try_from(*size).unwrap_or(i64::MAX) } else { -1 }).collect();
+                let sizes: Vec<_> = want
+                    .iter()
+                    .map(|dim| if let Dim::Known(size) = dim { i64::try_from(*size).unwrap_or(i64::MAX) } else { -1 })
+                    .collect();
                 ("reshape", format!("{sizes:?}"))
             }
         };

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use crate::limits::{
-    SUGGEST_CALLS_MAX, SUGGEST_ELEMENTS_PER_WORK, SUGGEST_ITEMS_MAX, SUGGEST_LEVELS_MAX, SUGGEST_NESTING_MAX, SUGGEST_WORK_MAX,
+    SUGGEST_CALLS_MAX, SUGGEST_ELEMENTS_PER_WORK, SUGGEST_ITEMS_MAX, SUGGEST_LEVELS_MAX, SUGGEST_NESTING_MAX,
+    SUGGEST_WORK_MAX,
 };
 use crate::suggest::graph::{ExprId, Graph, LoopId};
 use crate::suggest::op::{Kind, Op};
@@ -351,7 +352,9 @@ impl<'a> Machine<'a> {
                         list.broken = Some(*reason);
                     }
                 }
-                ("Name", Value::Array(..) | Value::Dict(_) | Value::Object(_)) => self.bind(node.text("id"), why.clone()),
+                ("Name", Value::Array(..) | Value::Dict(_) | Value::Object(_)) => {
+                    self.bind(node.text("id"), why.clone())
+                }
                 ("Attribute", Value::Array(..) | Value::Dict(_) | Value::Object(_)) => self.assign(node, why.clone()),
                 _ => {}
             }
@@ -456,10 +459,20 @@ impl<'a> Machine<'a> {
         let root = self.memory_of(id);
         let mut places = Vec::new();
         for (frame, names) in self.frames.iter().enumerate() {
-            places.extend(names.names.iter().filter_map(|(name, value)| Some((Some(frame), None, name.clone(), value.array()?.0))));
+            places.extend(
+                names
+                    .names
+                    .iter()
+                    .filter_map(|(name, value)| Some((Some(frame), None, name.clone(), value.array()?.0))),
+            );
         }
         for (instance, names) in self.instances.iter().enumerate() {
-            places.extend(names.attributes.iter().filter_map(|(name, value)| Some((None, Some(instance), name.clone(), value.array()?.0))));
+            places.extend(
+                names
+                    .attributes
+                    .iter()
+                    .filter_map(|(name, value)| Some((None, Some(instance), name.clone(), value.array()?.0))),
+            );
         }
         for (frame, instance, name, other) in places {
             if self.memory_of(other) != root || self.graph.kind(other) == Kind::Text {
@@ -477,8 +490,11 @@ impl<'a> Machine<'a> {
 
     /// The expression whose memory an array shares.
     fn memory_of(&self, mut id: ExprId) -> ExprId {
-        while let (Op::View | Op::Slice { .. } | Op::Take { .. } | Op::Transpose(_) | Op::Row(_) | Op::WithColumn(_), Some(below), false) =
-            (self.graph.op(id), self.graph.operand(id), self.copies.contains(&id))
+        while let (
+            Op::View | Op::Slice { .. } | Op::Take { .. } | Op::Transpose(_) | Op::Row(_) | Op::WithColumn(_),
+            Some(below),
+            false,
+        ) = (self.graph.op(id), self.graph.operand(id), self.copies.contains(&id))
         {
             id = below;
         }
@@ -551,7 +567,9 @@ impl<'a> Machine<'a> {
         let Some(known) = self.lists.get(list) else { return };
         let result = match (depth.saturating_sub(made), active) {
             (0, _) if conditions.is_empty() && known.each.is_none() => None,
-            (1, Some(on)) if known.items.is_empty() && known.each.is_none() => Some(self.all_of(&conditions).map(|all| (on, all))),
+            (1, Some(on)) if known.items.is_empty() && known.each.is_none() => {
+                Some(self.all_of(&conditions).map(|all| (on, all)))
+            }
             _ => Some(Err("its elements are appended in a way that is not followed".to_owned())),
         };
         match result {
@@ -811,7 +829,9 @@ impl<'a> Machine<'a> {
             }
             let merged = match (one, two) {
                 // `if x != last: last = x` leaves x in any case.
-                (Some(Value::Array(new, kind)), Some(Value::Array(old, _))) if self.is_unequal(condition, *new, *old) => {
+                (Some(Value::Array(new, kind)), Some(Value::Array(old, _)))
+                    if self.is_unequal(condition, *new, *old) =>
+                {
                     Value::Array(*new, *kind)
                 }
                 _ => self.unknown(format!("'{name}' depends on a condition")),
@@ -834,7 +854,8 @@ impl<'a> Machine<'a> {
                 below.kind() == "keyword" && below.text("arg") == "error" || below.text("attr") == "TritonError"
             })
         };
-        body.iter().any(is_error) && body.last().is_some_and(|last| matches!(last.kind(), "Continue" | "Return" | "Expr"))
+        body.iter().any(is_error)
+            && body.last().is_some_and(|last| matches!(last.kind(), "Continue" | "Return" | "Expr"))
     }
 
     pub fn begin_frame(&mut self, parent: Option<usize>, names: Vec<(String, Value)>) {
@@ -898,7 +919,9 @@ fn is_resize(node: Node<'_>, body: &[Node<'_>]) -> bool {
     let size = node.child("test").and_then(|test| test.children("comparators").first().map(|size| size.text("id")));
     let [assign] = body else { return false };
     let Some(call) = assign.child("value").filter(|call| call.kind() == "Call") else { return false };
-    let is_named = |argument: Option<&Node<'_>>| argument.is_some_and(|argument| Some(argument.text("id")) == size && size != Some(""));
+    let is_named = |argument: Option<&Node<'_>>| {
+        argument.is_some_and(|argument| Some(argument.text("id")) == size && size != Some(""))
+    };
     let function = call.child("func").map_or("", |function| function.text("attr"));
     differs && function == "resize" && is_named(call.children("args").get(1))
 }

@@ -100,7 +100,9 @@ pub fn suggest(tree: &str, model: &SuggestModel<'_>) -> Result<Suggestion, Error
     for (name, value, line) in &outputs {
         if let Err(why) = lowering.output(name, value) {
             open.push(match value {
-                value::Value::Unknown(reason) => lowering.machine.reasons.get(*reason).cloned().unwrap_or(placed(*line, why)),
+                value::Value::Unknown(reason) => {
+                    lowering.machine.reasons.get(*reason).cloned().unwrap_or(placed(*line, why))
+                }
                 _ => match lowering.machine.reason_of(&[value]) {
                     Some(reason) => lowering.machine.reasons.get(reason).cloned().unwrap_or(placed(*line, why)),
                     None => placed(*line, format!("the output '{name}': {why}")),

@@ -15,13 +15,15 @@ impl Machine<'_> {
     /// A function of numpy, torch or scipy, or a method of their arrays with the array as its first argument.
     pub fn numeric(&mut self, name: &str, kind: ArrayKind, arguments: &Arguments) -> Called {
         match name {
-            "array" | "asarray" | "ascontiguousarray" | "tensor" | "as_tensor" | "stack" | "vstack" | "concatenate" | "cat"
-            | "hstack" | "expand_dims" | "unsqueeze" | "squeeze" | "reshape" | "view" | "flatten" | "ravel" | "transpose"
-            | "permute" | "moveaxis" | "t" | "astype" | "to" | "expand" | "broadcast_to" | "split" | "frombuffer" | "full"
-            | "zeros" | "ones" | "zeros_like" | "ones_like" => self.forming(name, kind, arguments),
-            "softmax" | "argmax" | "argsort" | "sort" | "topk" | "max" | "amax" | "min" | "amin" | "sum" | "mean" | "norm"
-            | "normalize" | "take_along_axis" | "gather" | "take" | "index_select" | "maximum" | "minimum" | "clip"
-            | "clamp" | "where" | "dot" => self.reducing(name, kind, arguments),
+            "array" | "asarray" | "ascontiguousarray" | "tensor" | "as_tensor" | "stack" | "vstack" | "concatenate"
+            | "cat" | "hstack" | "expand_dims" | "unsqueeze" | "squeeze" | "reshape" | "view" | "flatten" | "ravel"
+            | "transpose" | "permute" | "moveaxis" | "t" | "astype" | "to" | "expand" | "broadcast_to" | "split"
+            | "frombuffer" | "full" | "zeros" | "ones" | "zeros_like" | "ones_like" => {
+                self.forming(name, kind, arguments)
+            }
+            "softmax" | "argmax" | "argsort" | "sort" | "topk" | "max" | "amax" | "min" | "amin" | "sum" | "mean"
+            | "norm" | "normalize" | "take_along_axis" | "gather" | "take" | "index_select" | "maximum" | "minimum"
+            | "clip" | "clamp" | "where" | "dot" => self.reducing(name, kind, arguments),
             _ => self.elementwise(name, kind, arguments),
         }
     }
@@ -67,7 +69,9 @@ impl Machine<'_> {
             "from_numpy" => self.same(arguments, ArrayKind::Torch),
             "numpy" => self.same(arguments, ArrayKind::Numpy),
             "item" => self.same(arguments, ArrayKind::Python),
-            "copy" | "clone" | "detach" | "cpu" | "contiguous" | "requires_grad_" | "eval" | "cuda" | "tobytes" if arguments.positional.len() == 1 => {
+            "copy" | "clone" | "detach" | "cpu" | "contiguous" | "requires_grad_" | "eval" | "cuda" | "tobytes"
+                if arguments.positional.len() == 1 =>
+            {
                 if name == "tobytes" {
                     let x = self.as_array(arguments.positional.first().unwrap_or(&Value::Nothing))?;
                     return match self.graph.op(x).clone() {
@@ -155,9 +159,12 @@ impl Machine<'_> {
             }
             "frombuffer" => {
                 let [buffer, datatype, count, offset] = arguments.bind(["buffer", "dtype", "count", "offset"])?;
-                let is_bytes = datatype.as_ref().and_then(library::datatype) == Some(NamedType::Number(Datatype::Uint8));
+                let is_bytes =
+                    datatype.as_ref().and_then(library::datatype) == Some(NamedType::Number(Datatype::Uint8));
                 match (needed(buffer, "buffer")?, is_bytes, count, offset) {
-                    (Value::Array(id, _), true, None, None) if self.graph.kind(id) == Kind::Raw => Ok(Value::Array(id, ArrayKind::Numpy)),
+                    (Value::Array(id, _), true, None, None) if self.graph.kind(id) == Kind::Raw => {
+                        Ok(Value::Array(id, ArrayKind::Numpy))
+                    }
                     _ => Err("only the bytes of a file are followed".to_owned()),
                 }
             }
@@ -243,7 +250,8 @@ impl Machine<'_> {
     /// `astype`, and torch's `to`, which also names devices.
     fn converted(&mut self, kind: ArrayKind, arguments: &Arguments) -> Called {
         let arguments = arguments.without("copy").without("non_blocking");
-        let [x, to] = arguments.bind(["x", if kind == ArrayKind::Torch { "device" } else { "dtype" }])
+        let [x, to] = arguments
+            .bind(["x", if kind == ArrayKind::Torch { "device" } else { "dtype" }])
             .or_else(|_| arguments.bind(["x", "dtype"]))?;
         let x = needed(x, "x")?;
         if self.is_texts(&x) {
@@ -324,7 +332,8 @@ impl Machine<'_> {
         }
         let axis = needed(axis, "axis")?.integer().ok_or("its axis is not known")?;
         let rank = shape.len() as i64 + 1;
-        let place = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok().filter(|place| *place <= shape.len());
+        let place =
+            usize::try_from(if axis < 0 { axis + rank } else { axis }).ok().filter(|place| *place <= shape.len());
         shape.insert(place.ok_or("its axis is out of bounds")?, Dim::Known(1));
         Ok(Value::Array(self.graph.view(id, shape)?, kind))
     }
@@ -472,10 +481,18 @@ impl Machine<'_> {
                 let id = self.as_array(&needed(x, "x")?)?;
                 let axis = match axis.filter(|axis| *axis != Value::Nothing) {
                     Some(axis) => axis.integer().ok_or("its axis is not known")?,
-                    None if kind == ArrayKind::Torch => return Err("a softmax without an axis is not followed".to_owned()),
+                    None if kind == ArrayKind::Torch => {
+                        return Err("a softmax without an axis is not followed".to_owned());
+                    }
                     None => {
                         // scipy takes all elements together.
-                        self.reduce(id, &|axis| Op::Reduce { kind: Reduction::Max, axis, keeps: false }, self.graph.kind(id), None, false)?;
+                        self.reduce(
+                            id,
+                            &|axis| Op::Reduce { kind: Reduction::Max, axis, keeps: false },
+                            self.graph.kind(id),
+                            None,
+                            false,
+                        )?;
                         -1
                     }
                 };
@@ -622,7 +639,6 @@ impl Machine<'_> {
         let own = self.graph.kind(id);
         Ok(Value::Array(self.each(Op::Clip(least, most), id, own)?, kind))
     }
-
 }
 
 /// The datatype of torch's methods `float()`, `long()` and others.

@@ -37,7 +37,10 @@ pub enum Op {
     Counter(LoopId),
     Ctc(Rc<CtcForm>),
     Decode,
-    Detokenize { file: String, skips_special: bool },
+    Detokenize {
+        file: String,
+        skips_special: bool,
+    },
     /// The text of values in a template of JSON; the operands are its tensors.
     Dumps(Rc<Template>),
     Encode,
@@ -55,33 +58,60 @@ pub enum Op {
     Logical(Logic),
     /// The boxes that a suppression keeps, as indices of its rows.
     Nms(Rc<NmsForm>),
-    Norm { axis: i64, keeps: bool },
+    Norm {
+        axis: i64,
+        keeps: bool,
+    },
     /// Divided by the L2 norm, which is at least this.
     Normalize(f64),
-    Parse { path: String, datatype: Datatype },
+    Parse {
+        path: String,
+        datatype: Datatype,
+    },
     Picture(PictureOp),
     Pool(&'static str),
     /// The numbers of the rows of a loop.
     Positions,
     /// A text before each one.
     Prefix(String),
-    Reduce { kind: Reduction, axis: i64, keeps: bool },
+    Reduce {
+        kind: Reduction,
+        axis: i64,
+        keeps: bool,
+    },
     Row(LoopId),
     /// The rows of the first operand at which the second one is true, or that it has the indices of.
-    Rows { is_mask: bool },
+    Rows {
+        is_mask: bool,
+    },
     /// Places along an axis.
-    Select { axis: i64, indices: Rc<Vec<i64>> },
+    Select {
+        axis: i64,
+        indices: Rc<Vec<i64>>,
+    },
     Sigmoid,
     /// The size of a dimension.
     Size(Dim),
-    Slice { axis: i64, start: Option<i64>, stop: Option<i64>, step: i64 },
+    Slice {
+        axis: i64,
+        start: Option<i64>,
+        stop: Option<i64>,
+        step: i64,
+    },
     Softmax(i64),
     Sqrt,
     Stack(i64),
-    Take { axis: i64, index: i64 },
+    Take {
+        axis: i64,
+        index: i64,
+    },
     Tokens(Rc<TokensForm>),
     /// The highest values, or their indices, along the last axis.
-    Top { count: u64, order: Order, is_index: bool },
+    Top {
+        count: u64,
+        order: Order,
+        is_index: bool,
+    },
     Transpose(Vec<usize>),
     View,
     /// The first operand with a column replaced by the second one.

@@ -19,7 +19,9 @@ impl<'a> Machine<'a> {
                 self.charge(list.items.len());
                 match (list.each, list.broken) {
                     (None, None) => Ok(list.items),
-                    (_, Some(reason)) => Err(self.reasons.get(reason).map(|reason| reason.text.clone()).unwrap_or_default()),
+                    (_, Some(reason)) => {
+                        Err(self.reasons.get(reason).map(|reason| reason.text.clone()).unwrap_or_default())
+                    }
                     _ => Err("a list has an element for each row".to_owned()),
                 }
             }
@@ -30,7 +32,9 @@ impl<'a> Machine<'a> {
                 let text = self.read_text(path)?;
                 Ok(text.split_inclusive('\n').map(Value::text).collect())
             }
-            Value::Unknown(reason) => Err(self.reasons.get(*reason).map(|reason| reason.text.clone()).unwrap_or_default()),
+            Value::Unknown(reason) => {
+                Err(self.reasons.get(*reason).map(|reason| reason.text.clone()).unwrap_or_default())
+            }
             _ => Err("its elements are not known".to_owned()),
         }
     }
@@ -129,7 +133,8 @@ impl<'a> Machine<'a> {
                     Value::Nothing => Some(open),
                     value => value.integer().map(|at| if at < 0 { (at + count).max(0) } else { at.min(count) }),
                 };
-                let (start, stop) = (bound(start, 0).ok_or("a slice is not known")?, bound(stop, count).ok_or("a slice is not known")?);
+                let (start, stop) =
+                    (bound(start, 0).ok_or("a slice is not known")?, bound(stop, count).ok_or("a slice is not known")?);
                 let range = usize::try_from(start).unwrap_or(0)..usize::try_from(stop.max(start)).unwrap_or(0);
                 let mut part: Vec<_> = items.get(range).unwrap_or_default().to_vec();
                 if *step == Value::Int(-1) {
@@ -138,7 +143,9 @@ impl<'a> Machine<'a> {
                 match value {
                     Value::Tuple(_) => Ok(Value::Tuple(part)),
                     Value::Text(_) => Ok(Value::Text(
-                        part.iter().map(|letter| if let Value::Text(text) = letter { text.as_str() } else { "" }).collect(),
+                        part.iter()
+                            .map(|letter| if let Value::Text(text) = letter { text.as_str() } else { "" })
+                            .collect(),
                     )),
                     _ => Ok(self.new_list(part)),
                 }
@@ -192,7 +199,8 @@ impl<'a> Machine<'a> {
             value => self.items(value)?.iter().map(text).collect(),
         };
         let labels = labels.filter(|labels| !labels.is_empty());
-        let labels = labels.ok_or("the values that an index of a tensor selects are not strings for the indices from 0")?;
+        let labels =
+            labels.ok_or("the values that an index of a tensor selects are not strings for the indices from 0")?;
         match self.graph.kind(at) {
             Kind::Number(Datatype::Int64 | Datatype::Int32) => Ok((labels, at)),
             _ => Err("the index of a label is no integer".to_owned()),
@@ -320,7 +328,13 @@ impl<'a> Machine<'a> {
     }
 
     /// The first or last indices of a sort, as a top-k.
-    fn sorted_part(&mut self, id: ExprId, start: Option<i64>, stop: Option<i64>, step: i64) -> Result<Option<ExprId>, String> {
+    fn sorted_part(
+        &mut self,
+        id: ExprId,
+        start: Option<i64>,
+        stop: Option<i64>,
+        step: i64,
+    ) -> Result<Option<ExprId>, String> {
         let sort = self.graph.below_views(id);
         let of = self.graph.operand(sort);
         match (self.graph.op(sort).clone(), of, start, stop, step) {
@@ -397,7 +411,9 @@ impl<'a> Machine<'a> {
 
     /// Returns true for the boxes that a suppression keeps, or one of them.
     fn is_nms(&self, mut id: ExprId) -> bool {
-        while let (Op::Slice { .. } | Op::View | Op::Row(_) | Op::Cast, Some(below)) = (self.graph.op(id), self.graph.operand(id)) {
+        while let (Op::Slice { .. } | Op::View | Op::Row(_) | Op::Cast, Some(below)) =
+            (self.graph.op(id), self.graph.operand(id))
+        {
             id = below;
         }
         matches!(self.graph.op(id), Op::Nms(_) | Op::Rows { .. })
@@ -429,13 +445,16 @@ impl<'a> Machine<'a> {
         match known {
             Value::Dict(dict) => {
                 let (depth, conditions) = (self.loops.len(), self.conditions.len());
-                let why = self.dicts.get(dict).filter(|dict| (dict.depth, dict.conditions) != (depth, conditions)).is_some();
+                let why =
+                    self.dicts.get(dict).filter(|dict| (dict.depth, dict.conditions) != (depth, conditions)).is_some();
                 let reason = why.then(|| self.unknown("a dictionary is changed in a loop or under a condition"));
                 self.charge(self.dict(dict).len());
                 let levels = self.levels_of(std::iter::once(&value));
                 let reason = match &levels {
                     Err(why) => Some(self.unknown(why.clone())),
-                    Ok(_) if self.dict(dict).len() >= SUGGEST_ITEMS_MAX => Some(self.unknown("a dictionary is too long")),
+                    Ok(_) if self.dict(dict).len() >= SUGGEST_ITEMS_MAX => {
+                        Some(self.unknown("a dictionary is too long"))
+                    }
                     Ok(_) => reason,
                 };
                 let Some(dict) = self.dicts.get_mut(dict) else { return };

@@ -15,20 +15,38 @@ type Called = Result<Value, String>;
 pub enum PictureOp {
     /// The bytes of a text in base64.
     Base64,
-    Crop { height: u64, width: u64 },
+    Crop {
+        height: u64,
+        width: u64,
+    },
     /// Decodes a file, with the library's name.
     Decode(&'static str),
     /// One scale into a size, with a colour around.
-    Letterbox { height: u64, width: u64, form: LetterboxForm },
+    Letterbox {
+        height: u64,
+        width: u64,
+        form: LetterboxForm,
+    },
     /// A processor of transformers, by its file.
     Preprocessor(String),
-    Resize { height: u64, width: u64, filter: &'static str },
+    Resize {
+        height: u64,
+        width: u64,
+        filter: &'static str,
+    },
     /// To a size that formulas state.
-    ResizeTo { height: String, width: String, filter: &'static str },
+    ResizeTo {
+        height: String,
+        width: String,
+        filter: &'static str,
+    },
     /// `convert("RGB")`.
     Rgb,
     /// The shorter side to a length.
-    Shortest { side: u64, filter: &'static str },
+    Shortest {
+        side: u64,
+        filter: &'static str,
+    },
     /// Turned upright by EXIF.
     Upright,
 }
@@ -65,7 +83,9 @@ impl Machine<'_> {
             "PIL.Image.fromarray" => {
                 let [array] = arguments.bind(["obj"])?;
                 match needed(array, "obj")? {
-                    Value::Array(id, _) if self.graph.kind(id) == Kind::Number(Datatype::Uint8) && self.graph.rank(id) == 3 => {
+                    Value::Array(id, _)
+                        if self.graph.kind(id) == Kind::Number(Datatype::Uint8) && self.graph.rank(id) == 3 =>
+                    {
                         Ok(Value::Array(id, ArrayKind::Pillow))
                     }
                     _ => Err("an array that is no image of UINT8".to_owned()),
@@ -126,7 +146,11 @@ impl Machine<'_> {
     fn file_of(&self, value: &Value) -> Result<ExprId, String> {
         match value {
             Value::Array(id, _) if self.graph.kind(*id) == Kind::Raw => Ok(*id),
-            Value::Array(id, _) if self.graph.kind(*id) == Kind::Number(Datatype::Uint8) && self.graph.rank(*id) == 1 => Ok(*id),
+            Value::Array(id, _)
+                if self.graph.kind(*id) == Kind::Number(Datatype::Uint8) && self.graph.rank(*id) == 1 =>
+            {
+                Ok(*id)
+            }
             _ => Err("the file of an image is not known".to_owned()),
         }
     }
@@ -144,7 +168,10 @@ impl Machine<'_> {
     /// An operation on an image [.., height, width, 3] that gives it another size.
     fn sized(&mut self, op: PictureOp, id: ExprId, size: Option<[u64; 2]>) -> Result<ExprId, String> {
         let shape = self.graph.shape(id);
-        if shape.len() < 3 || shape.last() != Some(&Dim::Known(3)) || self.graph.kind(id) != Kind::Number(Datatype::Uint8) {
+        if shape.len() < 3
+            || shape.last() != Some(&Dim::Known(3))
+            || self.graph.kind(id) != Kind::Number(Datatype::Uint8)
+        {
             return Err("its image is not one of UINT8 with three channels".to_owned());
         }
         let [height, width] = match size {
@@ -159,9 +186,12 @@ impl Machine<'_> {
         let is_converted = self.graph.any_below(id, &mut |expression| {
             matches!(expression.op, Op::Picture(PictureOp::Rgb | PictureOp::Decode("opencv")))
         });
-        let is_file = self.graph.any_below(id, &mut |expression| matches!(expression.op, Op::Picture(PictureOp::Decode(_))));
+        let is_file =
+            self.graph.any_below(id, &mut |expression| matches!(expression.op, Op::Picture(PictureOp::Decode(_))));
         if is_file && !is_converted {
-            self.assume("images are RGB: model.py does not convert grey ones and those with a palette or alpha, the steps do");
+            self.assume(
+                "images are RGB: model.py does not convert grey ones and those with a palette or alpha, the steps do",
+            );
         }
     }
 
@@ -205,7 +235,8 @@ impl Machine<'_> {
     }
 
     fn cv2_resize(&mut self, arguments: &Arguments) -> Called {
-        let [image, size, dst, fx, fy, interpolation] = arguments.bind(["src", "dsize", "dst", "fx", "fy", "interpolation"])?;
+        let [image, size, dst, fx, fy, interpolation] =
+            arguments.bind(["src", "dsize", "dst", "fx", "fy", "interpolation"])?;
         if [dst, fx, fy].iter().flatten().any(|value| !matches!(value, Value::Nothing | Value::Int(0))) {
             return Err("factors are not followed".to_owned());
         }
@@ -223,7 +254,9 @@ impl Machine<'_> {
         let (id, kind) = needed(image, "src")?.array().ok_or("its image is not known")?;
         let size = needed(size, "dsize")?;
         let made = match self.pair(&size) {
-            Ok((width, height)) => self.sized(PictureOp::Resize { height, width, filter }, id, Some([height, width]))?,
+            Ok((width, height)) => {
+                self.sized(PictureOp::Resize { height, width, filter }, id, Some([height, width]))?
+            }
             Err(_) => {
                 let items = self.items(&size)?;
                 let [width, height] = items.as_slice() else { return Err("a size has no two numbers".to_owned()) };
@@ -280,7 +313,9 @@ impl Machine<'_> {
             sides.push(self.formula(&needed(side, "a side")?).ok_or("a side of the border is not known")?);
         }
         let first = colours.first().and_then(Value::integer).and_then(|colour| u64::try_from(colour).ok());
-        let colour = first.filter(|_| colours.windows(2).all(|pair| pair.first() == pair.last())).ok_or("a colour that is not grey")?;
+        let colour = first
+            .filter(|_| colours.windows(2).all(|pair| pair.first() == pair.last()))
+            .ok_or("a colour that is not grey")?;
         let made = self.letterboxed(id, Some(&sides), colour)?;
         Ok(Value::Array(made, kind))
     }
@@ -289,7 +324,9 @@ impl Machine<'_> {
     pub fn letterboxed(&mut self, id: ExprId, borders: Option<&[String]>, colour: u64) -> Result<ExprId, String> {
         let other = || "the sizes are not those of a letterbox that is known".to_owned();
         let resized = self.graph.below_views(id);
-        let (Op::Picture(PictureOp::ResizeTo { height, width, filter }), Some(image)) = (self.graph.op(resized).clone(), self.graph.operand(resized)) else {
+        let (Op::Picture(PictureOp::ResizeTo { height, width, filter }), Some(image)) =
+            (self.graph.op(resized).clone(), self.graph.operand(resized))
+        else {
             return Err(other());
         };
         let shape = self.graph.shape(image);
@@ -308,14 +345,15 @@ impl Machine<'_> {
         ];
         for (enlarges, scale) in scales {
             for (is_rounded, round) in [(true, "round"), (false, "int")] {
-                let [tall, wide] = [&rows, &columns].map(|side| {
-                    [format!("{round}(({side}*{scale}))"), format!("{round}(({scale}*{side}))")]
-                });
+                let [tall, wide] = [&rows, &columns]
+                    .map(|side| [format!("{round}(({side}*{scale}))"), format!("{round}(({scale}*{side}))")]);
                 if !tall.contains(&height) || !wide.contains(&width) {
                     continue;
                 }
-                let [across, down] = [(&w, &width), (&h, &height)].map(|(canvas, side)| format!("(({canvas}-{side})/2)"));
-                let centred = [(&down, '-'), (&down, '+'), (&across, '-'), (&across, '+')].map(|(gap, sign)| format!("round(({gap}{sign}0.1))"));
+                let [across, down] =
+                    [(&w, &width), (&h, &height)].map(|(canvas, side)| format!("(({canvas}-{side})/2)"));
+                let centred = [(&down, '-'), (&down, '+'), (&across, '-'), (&across, '+')]
+                    .map(|(gap, sign)| format!("round(({gap}{sign}0.1))"));
                 let is_centred = match borders {
                     Some(borders) if borders == centred => true,
                     Some(_) => continue,
@@ -351,7 +389,8 @@ impl Machine<'_> {
                 one(Transform::Crop(height, width))
             }
             "Resize" => {
-                let [size, interpolation, max_size, antialias] = arguments.bind(["size", "interpolation", "max_size", "antialias"])?;
+                let [size, interpolation, max_size, antialias] =
+                    arguments.bind(["size", "interpolation", "max_size", "antialias"])?;
                 if max_size.is_some_and(|size| size != Value::Nothing) {
                     return Err("a max_size has no parameter".to_owned());
                 }
@@ -360,7 +399,10 @@ impl Machine<'_> {
                 }
                 let filter = match interpolation {
                     None => "bilinear",
-                    Some(Value::Library(name)) => pillow_filter(&Value::Library(name.replace("torchvision.transforms.InterpolationMode", "PIL.Image"))).ok_or("its filter is not known")?,
+                    Some(Value::Library(name)) => pillow_filter(&Value::Library(
+                        name.replace("torchvision.transforms.InterpolationMode", "PIL.Image"),
+                    ))
+                    .ok_or("its filter is not known")?,
                     Some(other) => pillow_filter(&other).ok_or("its filter is not known")?,
                 };
                 let size = needed(size, "size")?;
@@ -385,7 +427,12 @@ impl Machine<'_> {
     }
 
     /// Applies a transform of torchvision to an image.
-    pub fn transformed(&mut self, id: ExprId, kind: ArrayKind, transform: &Transform) -> Result<(ExprId, ArrayKind), String> {
+    pub fn transformed(
+        &mut self,
+        id: ExprId,
+        kind: ArrayKind,
+        transform: &Transform,
+    ) -> Result<(ExprId, ArrayKind), String> {
         let pillow = kind == ArrayKind::Pillow;
         match transform {
             Transform::Resize(..) | Transform::Shortest(..) | Transform::Crop(..) if !pillow => {
@@ -395,7 +442,9 @@ impl Machine<'_> {
                 let (height, width) = (*height, *width);
                 Ok((self.sized(PictureOp::Resize { height, width, filter }, id, Some([height, width]))?, kind))
             }
-            Transform::Shortest(side, filter) => Ok((self.sized(PictureOp::Shortest { side: *side, filter }, id, None)?, kind)),
+            Transform::Shortest(side, filter) => {
+                Ok((self.sized(PictureOp::Shortest { side: *side, filter }, id, None)?, kind))
+            }
             Transform::Crop(height, width) => {
                 let (height, width) = (*height, *width);
                 Ok((self.sized(PictureOp::Crop { height, width }, id, Some([height, width]))?, kind))
@@ -407,7 +456,12 @@ impl Machine<'_> {
                 self.assume_rgb(id);
                 let planar = self.transpose(id, Some(vec![2, 0, 1]))?;
                 let single = self.cast(planar, Datatype::Fp32)?;
-                let scaled = self.arithmetic(Arithmetic::Divide, &Value::Array(single, ArrayKind::Torch), &Value::Int(255), false)?;
+                let scaled = self.arithmetic(
+                    Arithmetic::Divide,
+                    &Value::Array(single, ArrayKind::Torch),
+                    &Value::Int(255),
+                    false,
+                )?;
                 scaled.array().ok_or_else(|| "an image is not known".to_owned())
             }
             Transform::Normalize(mean, deviation) => {
@@ -460,8 +514,6 @@ impl Machine<'_> {
         let fields = [("pixel_values".to_owned(), (made, kind))].into();
         Ok(Value::object(crate::suggest::value::Object::Encoding(fields)))
     }
-
-
 }
 
 /// The size that a formula of a letterbox scales into: the two numbers that sizes are divided from.
@@ -477,7 +529,9 @@ fn canvas_of(formula: &str) -> Option<(u64, u64)> {
 /// A filter of Pillow, by its name or number.
 fn pillow_filter(value: &Value) -> Option<&'static str> {
     match value {
-        Value::Int(number) => ["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"].get(usize::try_from(*number).ok()?).copied(),
+        Value::Int(number) => {
+            ["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"].get(usize::try_from(*number).ok()?).copied()
+        }
         Value::Library(path) => match path.strip_prefix("PIL.Image.")? {
             "NEAREST" => Some("nearest"),
             "BOX" => Some("box"),
@@ -490,4 +544,3 @@ fn pillow_filter(value: &Value) -> Option<&'static str> {
         _ => None,
     }
 }
-

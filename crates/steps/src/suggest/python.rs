@@ -10,7 +10,7 @@ use base::tensor::Datatype;
 use crate::limits::{STEP_FILE_SIZE_MAX, SUGGEST_RANGE_MAX, SUGGEST_TEXT_SIZE_MAX};
 use crate::suggest::graph::{Dim, ExprId};
 use crate::suggest::library;
-use crate::suggest::machine::Machine;
+use crate::suggest::machine::{Machine, TOO_NESTED};
 use crate::suggest::op::{CtcForm, Kind, Op, Template};
 use crate::suggest::picture::PictureOp;
 use crate::suggest::tree::Node;
@@ -31,7 +31,9 @@ impl<'a> Machine<'a> {
             "PIL" | "cv2" | "torchvision" => self.call_picture(path, arguments),
             "transformers" | "tokenizers" => self.call_tokenizer(path, arguments),
             "triton_python_backend_utils" => self.call_triton(last, arguments),
-            "json" | "os" | "pathlib" | "base64" | "io" | "itertools" | "math" | "copy" => self.standard(path, arguments),
+            "json" | "os" | "pathlib" | "base64" | "io" | "itertools" | "math" | "copy" => {
+                self.standard(path, arguments)
+            }
             _ => Err("it is not known".to_owned()),
         }
     }
@@ -50,7 +52,10 @@ impl<'a> Machine<'a> {
                 }
             }
             "torch.nn.Sigmoid" => Ok(Value::library("torch.sigmoid")),
-            _ if path.matches('.').count() == 1 || path.starts_with("torch.nn.functional.") || path.starts_with("torch.linalg.") => {
+            _ if path.matches('.').count() == 1
+                || path.starts_with("torch.nn.functional.")
+                || path.starts_with("torch.linalg.") =>
+            {
                 // scipy's `expit` has the name of torch's sigmoid here, but gives an array of its argument's kind.
                 let kind = match (last, arguments.positional.first()) {
                     ("sigmoid", Some(Value::Array(_, kind))) => *kind,
@@ -105,7 +110,9 @@ impl<'a> Machine<'a> {
                 Ok(Value::Array(self.each(Op::Decode, id, Kind::Text)?, ArrayKind::Python))
             }
             ("encode", Kind::Text) => Ok(Value::Array(self.each(Op::Encode, id, Kind::Raw)?, ArrayKind::Python)),
-            ("item" | "tolist", Kind::Raw | Kind::Text) if self.graph.rank(id) == 0 => Ok(Value::Array(id, ArrayKind::Python)),
+            ("item" | "tolist", Kind::Raw | Kind::Text) if self.graph.rank(id) == 0 => {
+                Ok(Value::Array(id, ArrayKind::Python))
+            }
             ("get", Kind::Json) => match arguments.positional.get(1..) {
                 Some([key]) => self.subscript(&Value::Array(id, kind), key),
                 _ => Err("a default of a JSON member is not followed".to_owned()),
@@ -147,7 +154,11 @@ impl<'a> Machine<'a> {
                     return Err("it is not followed in a loop or under a condition".to_owned());
                 }
                 self.append(list, value);
-                self.lists.get_mut(list).and_then(|list| list.items.get_mut(place..)).into_iter().for_each(|rest| rest.rotate_right(1));
+                self.lists
+                    .get_mut(list)
+                    .and_then(|list| list.items.get_mut(place..))
+                    .into_iter()
+                    .for_each(|rest| rest.rotate_right(1));
                 Ok(Value::Nothing)
             }
             _ => {
@@ -201,7 +212,9 @@ impl<'a> Machine<'a> {
                 let lines = if text.is_empty() { Vec::new() } else { text.split('\n').map(Value::text).collect() };
                 self.new_list(lines)
             }
-            ("replace", [Value::Text(old), Value::Text(new)]) if new.len() <= old.len() => Value::Text(text.replace(old, new)),
+            ("replace", [Value::Text(old), Value::Text(new)]) if new.len() <= old.len() => {
+                Value::Text(text.replace(old, new))
+            }
             ("startswith", [Value::Text(start)]) => Value::Bool(text.starts_with(start)),
             ("endswith", [Value::Text(end)]) => Value::Bool(text.ends_with(end)),
             ("encode", _) => Value::Raw(text.as_bytes().to_vec()),
@@ -268,7 +281,8 @@ impl<'a> Machine<'a> {
         if let Some(text) = self.files.get(&name) {
             return Ok(text.clone());
         }
-        let bytes = (self.model.read_file)(&name, STEP_FILE_SIZE_MAX).map_err(|why| format!("'{name}' cannot be read: {why}"))?;
+        let bytes = (self.model.read_file)(&name, STEP_FILE_SIZE_MAX)
+            .map_err(|why| format!("'{name}' cannot be read: {why}"))?;
         let text = String::from_utf8(bytes).map_err(|_| format!("'{name}' is not UTF-8"))?;
         self.files.insert(name, text.clone());
         Ok(text)
@@ -293,7 +307,8 @@ impl<'a> Machine<'a> {
             },
             "json.dumps" => self.dumps(arguments),
             "os.path.join" | "pathlib.Path.joinpath" => {
-                let (mut path, rest) = arguments.positional.split_first().map(|(first, rest)| (first.clone(), rest)).ok_or("no path")?;
+                let (mut path, rest) =
+                    arguments.positional.split_first().map(|(first, rest)| (first.clone(), rest)).ok_or("no path")?;
                 for part in rest {
                     path = match part {
                         Value::Text(part) => self.joined_path(&path, part)?,
@@ -322,16 +337,24 @@ impl<'a> Machine<'a> {
                 let [data, _] = arguments.bind(["s", "validate"])?;
                 let id = self.as_array(&needed(data, "s")?)?;
                 match self.graph.kind(id) {
-                    Kind::Raw | Kind::Text => Ok(Value::Array(self.each(Op::Picture(PictureOp::Base64), id, Kind::Raw)?, ArrayKind::Python)),
+                    Kind::Raw | Kind::Text => {
+                        Ok(Value::Array(self.each(Op::Picture(PictureOp::Base64), id, Kind::Raw)?, ArrayKind::Python))
+                    }
                     _ => Err("it decodes no text".to_owned()),
                 }
             }
             "io.BytesIO" => match first {
-                Some(Value::Array(id, _)) if self.graph.kind(*id) == Kind::Raw => Ok(Value::Array(*id, ArrayKind::Python)),
+                Some(Value::Array(id, _)) if self.graph.kind(*id) == Kind::Raw => {
+                    Ok(Value::Array(*id, ArrayKind::Python))
+                }
                 _ => Err("its bytes are not known".to_owned()),
             },
             "itertools.groupby" => match first {
-                Some(value @ (Value::Array(..) | Value::List(_))) if arguments.positional.len() == 1 && arguments.named.is_empty() => self.grouped(&value.clone()),
+                Some(value @ (Value::Array(..) | Value::List(_)))
+                    if arguments.positional.len() == 1 && arguments.named.is_empty() =>
+                {
+                    self.grouped(&value.clone())
+                }
                 _ => Err("it is not followed".to_owned()),
             },
             "copy.copy" | "copy.deepcopy" => needed(first.cloned(), "x"),
@@ -360,7 +383,9 @@ impl<'a> Machine<'a> {
             Value::Text(text) => self.json_value(&text.clone()),
             Value::Array(id, _) => {
                 let mut below = *id;
-                while let (Op::View | Op::Decode | Op::Row(_), Some(operand)) = (self.graph.op(below), self.graph.operand(below)) {
+                while let (Op::View | Op::Decode | Op::Row(_), Some(operand)) =
+                    (self.graph.op(below), self.graph.operand(below))
+                {
                     below = operand;
                 }
                 if !matches!(self.graph.op(below), Op::Input(_)) || self.graph.kind(below) != Kind::Raw {
@@ -392,7 +417,8 @@ impl<'a> Machine<'a> {
                 self.new_list(items)
             }
             PlacedValue::Table(members) => {
-                let entries = members.iter().map(|member| (Value::text(&member.name), self.of_json(&member.value.value)));
+                let entries =
+                    members.iter().map(|member| (Value::text(&member.name), self.of_json(&member.value.value)));
                 let entries = entries.collect();
                 self.new_dict(entries)
             }
@@ -445,16 +471,23 @@ impl<'a> Machine<'a> {
                 }
                 _ => Err("a path that is not below the model's directory".to_owned()),
             },
-            "max" | "min" if arguments.positional.len() == 2 && arguments.positional.iter().any(|value| value.array().is_some()) => {
+            "max" | "min"
+                if arguments.positional.len() == 2
+                    && arguments.positional.iter().any(|value| value.array().is_some()) =>
+            {
                 let texts: Option<Vec<_>> = arguments.positional.iter().map(|value| self.formula(value)).collect();
                 let texts = texts.ok_or("its arguments are not known")?;
                 self.new_formula(format!("{name}({})", texts.join(",")))
             }
             "abs" | "max" | "min" | "sum" => match first {
-                Some(Value::Array(..)) if arguments.positional.len() == 1 => self.numeric(name, ArrayKind::Python, arguments),
+                Some(Value::Array(..)) if arguments.positional.len() == 1 => {
+                    self.numeric(name, ArrayKind::Python, arguments)
+                }
                 _ => self.constant_function(name, arguments),
             },
-            "ValueError" | "Exception" | "RuntimeError" | "TypeError" | "KeyError" => Ok(Value::object(Object::Refusal)),
+            "ValueError" | "Exception" | "RuntimeError" | "TypeError" | "KeyError" => {
+                Ok(Value::object(Object::Refusal))
+            }
             _ => Err("it is not followed".to_owned()),
         }
     }
@@ -592,7 +625,9 @@ impl<'a> Machine<'a> {
                     _ => Err("a condition on a size".to_owned()),
                 }
             }
-            Value::Array(id, _) if self.graph.rank(*id) == 0 || self.graph.shape(*id).iter().all(|dim| self.graph.is_one(*dim)) => {
+            Value::Array(id, _)
+                if self.graph.rank(*id) == 0 || self.graph.shape(*id).iter().all(|dim| self.graph.is_one(*dim)) =>
+            {
                 let id = self.graph.view(*id, Vec::new())?;
                 let datatype = match (name, self.graph.kind(id)) {
                     (_, Kind::Json) => {
@@ -606,8 +641,12 @@ impl<'a> Machine<'a> {
                 };
                 Ok(Value::Array(self.cast(id, datatype)?, ArrayKind::Python))
             }
-            Value::Text(text) if name == "int" => text.trim().parse().map(Value::Int).map_err(|_| "it is no integer".to_owned()),
-            Value::Text(text) if name == "float" => text.trim().parse().map(Value::Float).map_err(|_| "it is no number".to_owned()),
+            Value::Text(text) if name == "int" => {
+                text.trim().parse().map(Value::Int).map_err(|_| "it is no integer".to_owned())
+            }
+            Value::Text(text) if name == "float" => {
+                text.trim().parse().map(Value::Float).map_err(|_| "it is no number".to_owned())
+            }
             value => {
                 let number = value.number().ok_or("its argument is not known")?;
                 Ok(match name {
@@ -658,7 +697,9 @@ impl<'a> Machine<'a> {
     }
 
     fn isinstance(&mut self, arguments: &Arguments) -> Called {
-        let [Some(value), Some(class)] = arguments.bind(["obj", "class"])? else { return Err("it lacks an argument".to_owned()) };
+        let [Some(value), Some(class)] = arguments.bind(["obj", "class"])? else {
+            return Err("it lacks an argument".to_owned());
+        };
         let classes = match class {
             Value::Tuple(classes) => classes,
             one => vec![one],
@@ -679,7 +720,9 @@ impl<'a> Machine<'a> {
             Value::Nothing => &["NoneType"],
             _ => return Err("the class of a value is not known".to_owned()),
         };
-        Ok(Value::Bool(classes.iter().any(|class| matches!(class, Value::Library(path) if own.contains(&path.as_str())))))
+        Ok(Value::Bool(
+            classes.iter().any(|class| matches!(class, Value::Library(path) if own.contains(&path.as_str()))),
+        ))
     }
 
     /// Notes a call that has an effect besides its result; false for other calls.
@@ -709,9 +752,12 @@ impl<'a> Machine<'a> {
             return None;
         }
         names.reverse();
-        let is_log = names.iter().any(|name| ["logger", "log", "_logger"].contains(name)) || ["logger", "log", "LOGGER"].contains(&node.text("id"));
+        let is_log = names.iter().any(|name| ["logger", "log", "_logger"].contains(name))
+            || ["logger", "log", "LOGGER"].contains(&node.text("id"));
         let last = names.last().copied().unwrap_or_default();
-        if is_log && (last.starts_with("log") || ["info", "debug", "warning", "warn", "error", "exception"].contains(&last)) {
+        if is_log
+            && (last.starts_with("log") || ["info", "debug", "warning", "warn", "error", "exception"].contains(&last))
+        {
             return Some(format!("logging.{last}"));
         }
         let start = match self.lookup(node.text("id")) {
@@ -742,6 +788,15 @@ impl<'a> Machine<'a> {
     }
 
     fn template(&mut self, value: &Value, tensors: &mut Vec<ExprId>) -> Result<Template, String> {
+        if !self.may_work() {
+            return Err("the file has too much to go through".to_owned());
+        }
+        let template = if self.descend() { self.template_of(value, tensors) } else { Err(TOO_NESTED.to_owned()) };
+        self.ascend();
+        template
+    }
+
+    fn template_of(&mut self, value: &Value, tensors: &mut Vec<ExprId>) -> Result<Template, String> {
         let mut tensor = |id: ExprId| {
             tensors.iter().position(|known| *known == id).unwrap_or_else(|| {
                 tensors.push(id);
@@ -754,7 +809,9 @@ impl<'a> Machine<'a> {
                     (Template::Tensor(0, places), Kind::Json) => Template::Tensor(tensor(below), *places),
                     _ => return Err("a JSON text inside another".to_owned()),
                 },
-                _ if self.graph.kind(*id) == Kind::Json => return Err("a JSON text is written as it was read".to_owned()),
+                _ if self.graph.kind(*id) == Kind::Json => {
+                    return Err("a JSON text is written as it was read".to_owned());
+                }
                 _ => Template::Tensor(tensor(*id), None),
             },
             Value::Text(text) => Template::Literal(quoted(text)),
@@ -781,13 +838,19 @@ impl<'a> Machine<'a> {
                 let items = self.items(value)?;
                 Template::List(items.iter().map(|item| self.template(item, tensors)).collect::<Result<_, _>>()?)
             }
-            Value::Unknown(reason) => return Err(self.reasons.get(*reason).map(|reason| reason.text.clone()).unwrap_or_default()),
+            Value::Unknown(reason) => {
+                return Err(self.reasons.get(*reason).map(|reason| reason.text.clone()).unwrap_or_default());
+            }
             _ => return Err("a value of a JSON text is not known".to_owned()),
         })
     }
 
     /// A list with an element for each row of a loop.
-    fn each_template(&mut self, each: &crate::suggest::value::Each, tensors: &mut Vec<ExprId>) -> Result<Template, String> {
+    fn each_template(
+        &mut self,
+        each: &crate::suggest::value::Each,
+        tensors: &mut Vec<ExprId>,
+    ) -> Result<Template, String> {
         if let (Value::Array(id, _), None) = (&each.element, each.condition) {
             let whole = self.graph.lifted(*id, each.on)?;
             return self.template(&Value::Array(whole, ArrayKind::Numpy), tensors);

@@ -62,11 +62,9 @@ impl Suggestion {
         for (number, step) in self.steps.iter().enumerate() {
             out += &format!("step {}: {} of model.py\n", number + 1, lines_text(&step.lines));
         }
-        for (title, remarks) in [
-            ("assumed", &self.assumptions),
-            ("left out", &self.effects),
-            ("not interpreted", &self.open),
-        ] {
+        for (title, remarks) in
+            [("assumed", &self.assumptions), ("left out", &self.effects), ("not interpreted", &self.open)]
+        {
             for Remark { line, text } in remarks {
                 let place = if *line == 0 { String::new() } else { format!("line {line}: ") };
                 out += &format!("{title}: {place}{text}\n");
@@ -88,12 +86,16 @@ impl SuggestedStep {
         match draft.outputs.as_slice() {
             [(port, name)] if is_first(draft.kind, port) => members.push(format!("\"output\": {}", quoted(name))),
             several => {
-                let ports: Vec<_> = several.iter().map(|(port, name)| format!("{}: {}", quoted(port), quoted(name))).collect();
+                let ports: Vec<_> =
+                    several.iter().map(|(port, name)| format!("{}: {}", quoted(port), quoted(name))).collect();
                 members.push(format!("\"outputs\": {{{}}}", ports.join(", ")));
             }
         }
         members.extend(draft.fields.iter().map(|(name, value)| format!("{}: {value}", quoted(name))));
-        Self { json: format!("{{{}}}", members.join(", ")), lines: draft.lines.iter().copied().filter(|line| *line > 0).collect() }
+        Self {
+            json: format!("{{{}}}", members.join(", ")),
+            lines: draft.lines.iter().copied().filter(|line| *line > 0).collect(),
+        }
     }
 }
 

@@ -41,15 +41,25 @@ impl Machine<'_> {
     pub fn call_tokenizer(&mut self, path: &str, arguments: &Arguments) -> Called {
         match path {
             "transformers.AutoTokenizer.from_pretrained" => {
-                let folder = needed(arguments.positional.first().cloned().or(arguments.named("pretrained_model_name_or_path")), "path")?;
+                let folder = needed(
+                    arguments.positional.first().cloned().or(arguments.named("pretrained_model_name_or_path")),
+                    "path",
+                )?;
                 if let Some((name, _)) = arguments.named.iter().find(|(name, _)| !IGNORED.contains(&name.as_str())) {
                     return Err(format!("its argument '{name}' is not known"));
                 }
                 if arguments.named("use_fast") == Some(Value::Bool(false)) {
                     return Err("a tokenizer that is not fast is another one".to_owned());
                 }
-                let (file, config) = (self.file_in(&folder, "tokenizer.json")?, self.file_in(&folder, "tokenizer_config.json")?);
-                Ok(Value::object(Object::Tokenizer(Tokenizer { file, config: Some(config), padding: Vec::new(), truncation: Vec::new(), side: None })))
+                let (file, config) =
+                    (self.file_in(&folder, "tokenizer.json")?, self.file_in(&folder, "tokenizer_config.json")?);
+                Ok(Value::object(Object::Tokenizer(Tokenizer {
+                    file,
+                    config: Some(config),
+                    padding: Vec::new(),
+                    truncation: Vec::new(),
+                    side: None,
+                })))
             }
             "transformers.AutoConfig.from_pretrained" => {
                 let folder = needed(arguments.positional.first().cloned(), "path")?;
@@ -67,7 +77,13 @@ impl Machine<'_> {
             "tokenizers.Tokenizer.from_file" => match arguments.positional.as_slice() {
                 [Value::Path(path)] => {
                     let file = self.file_name(path);
-                    Ok(Value::object(Object::Tokenizer(Tokenizer { file, config: None, padding: Vec::new(), truncation: Vec::new(), side: None })))
+                    Ok(Value::object(Object::Tokenizer(Tokenizer {
+                        file,
+                        config: None,
+                        padding: Vec::new(),
+                        truncation: Vec::new(),
+                        side: None,
+                    })))
                 }
                 _ => Err("its file is not below the model's directory".to_owned()),
             },
@@ -117,13 +133,28 @@ impl Machine<'_> {
         let wants = |name: &str| arguments.named(name) == Some(Value::Bool(true));
         let [special, offsets] = ["return_special_tokens_mask", "return_offsets_mapping"].map(wants);
         let mut rest = arguments.clone();
-        for name in ["return_attention_mask", "return_special_tokens_mask", "return_offsets_mapping", "return_token_type_ids", "verbose"] {
+        for name in [
+            "return_attention_mask",
+            "return_special_tokens_mask",
+            "return_offsets_mapping",
+            "return_token_type_ids",
+            "verbose",
+        ] {
             rest = rest.without(name);
         }
         let [text, pair, add_special, padding, truncation, max_length, multiple, tensors] = rest.bind([
-            "text", "text_pair", "add_special_tokens", "padding", "truncation", "max_length", "pad_to_multiple_of", "return_tensors",
+            "text",
+            "text_pair",
+            "add_special_tokens",
+            "padding",
+            "truncation",
+            "max_length",
+            "pad_to_multiple_of",
+            "return_tensors",
         ])?;
-        if wants_mask == Some(Value::Bool(false)) || arguments.named("return_token_type_ids") == Some(Value::Bool(false)) {
+        if wants_mask == Some(Value::Bool(false))
+            || arguments.named("return_token_type_ids") == Some(Value::Bool(false))
+        {
             // An output that is not there is not asked for either.
         }
         let (text, is_list) = self.texts(&needed(text, "text")?)?;
@@ -136,13 +167,18 @@ impl Machine<'_> {
         fields.extend(truncation_of(&truncation)?);
         if let Some(length) = max_length.filter(|length| *length != Value::Nothing) {
             let length = length.integer().ok_or("its max_length is not known")?;
-            let is_used = fields.iter().any(|(name, value)| ["padding", "truncation"].contains(name) && !value.contains("off") && !value.contains("longest\""));
+            let is_used = fields.iter().any(|(name, value)| {
+                ["padding", "truncation"].contains(name) && !value.contains("off") && !value.contains("longest\"")
+            });
             if is_used {
                 fields.push(("max_length", length.to_string()));
             }
         }
         if let Some(multiple) = multiple.filter(|multiple| *multiple != Value::Nothing) {
-            fields.push(("pad_to_multiple_of", multiple.integer().ok_or("its pad_to_multiple_of is not known")?.to_string()));
+            fields.push((
+                "pad_to_multiple_of",
+                multiple.integer().ok_or("its pad_to_multiple_of is not known")?.to_string(),
+            ));
         }
         if !flag_or(&add_special, true)? {
             fields.push(("add_special_tokens", "false".to_owned()));
@@ -153,7 +189,9 @@ impl Machine<'_> {
             None | Some(Value::Nothing) => ArrayKind::Python,
             _ => return Err("its return_tensors is not known".to_owned()),
         };
-        self.assume("the tokenizer is that of its tokenizer.json: what classes of transformers change later is not read");
+        self.assume(
+            "the tokenizer is that of its tokenizer.json: what classes of transformers change later is not read",
+        );
         let made = self.tokens(fields, text, pair)?;
         let mut outputs = BTreeMap::new();
         for (name, _, port) in FIELDS {
@@ -171,7 +209,12 @@ impl Machine<'_> {
     }
 
     /// The outputs of a call by the ports of the step.
-    fn tokens(&mut self, fields: Vec<(&'static str, String)>, text: ExprId, pair: Option<ExprId>) -> Result<BTreeMap<&'static str, ExprId>, String> {
+    fn tokens(
+        &mut self,
+        fields: Vec<(&'static str, String)>,
+        text: ExprId,
+        pair: Option<ExprId>,
+    ) -> Result<BTreeMap<&'static str, ExprId>, String> {
         self.calls += 1;
         let length = self.graph.open_size(false);
         let mut shape = self.graph.shape(text);
@@ -200,7 +243,11 @@ impl Machine<'_> {
     }
 
     /// A call of the package tokenizers that changes a tokenizer; `None` for other methods.
-    pub fn changed_tokenizer(tokenizer: &Tokenizer, name: &str, arguments: &Arguments) -> Option<Result<Tokenizer, String>> {
+    pub fn changed_tokenizer(
+        tokenizer: &Tokenizer,
+        name: &str,
+        arguments: &Arguments,
+    ) -> Option<Result<Tokenizer, String>> {
         let mut changed = tokenizer.clone();
         Some(match name {
             "no_padding" => {
@@ -221,7 +268,8 @@ impl Machine<'_> {
     fn encoded(&mut self, tokenizer: &Tokenizer, name: &str, arguments: &Arguments) -> Called {
         let (text, pair, add_special) = match name {
             "encode" => {
-                let [text, pair, is_split, special] = arguments.bind(["sequence", "pair", "is_pretokenized", "add_special_tokens"])?;
+                let [text, pair, is_split, special] =
+                    arguments.bind(["sequence", "pair", "is_pretokenized", "add_special_tokens"])?;
                 if is_split.is_some_and(|is_split| is_split != Value::Bool(false)) {
                     return Err("texts that are split already".to_owned());
                 }
@@ -258,7 +306,8 @@ impl Machine<'_> {
         if !flag_or(&add_special, true)? {
             fields.push(("add_special_tokens", "false".to_owned()));
         }
-        let lengths: Vec<_> = fields.iter().filter(|(name, _)| *name == "max_length").map(|(_, value)| value.clone()).collect();
+        let lengths: Vec<_> =
+            fields.iter().filter(|(name, _)| *name == "max_length").map(|(_, value)| value.clone()).collect();
         match lengths.as_slice() {
             [one, two] if one == two => {
                 let place = fields.iter().position(|(name, _)| *name == "max_length").unwrap_or(0);
@@ -268,7 +317,9 @@ impl Machine<'_> {
             _ => {}
         }
         let made = self.tokens(fields, text, pair)?;
-        let outputs = FIELDS.iter().filter_map(|(_, name, port)| Some(((*name).to_owned(), (*made.get(port)?, ArrayKind::Python))));
+        let outputs = FIELDS
+            .iter()
+            .filter_map(|(_, name, port)| Some(((*name).to_owned(), (*made.get(port)?, ArrayKind::Python))));
         let outputs: BTreeMap<_, _> = outputs.collect();
         if !is_list {
             return Ok(Value::object(Object::Encoding(outputs)));
@@ -304,7 +355,8 @@ impl Machine<'_> {
 }
 
 /// Arguments of `from_pretrained` that change no token.
-const IGNORED: &[&str] = &["use_fast", "local_files_only", "cache_dir", "trust_remote_code", "pretrained_model_name_or_path"];
+const IGNORED: &[&str] =
+    &["use_fast", "local_files_only", "cache_dir", "trust_remote_code", "pretrained_model_name_or_path"];
 
 /// transformers: no padding by default; a text by itself is the longest one.
 fn padding_of(padding: &Option<Value>, is_list: bool) -> Result<Vec<(&'static str, String)>, String> {
@@ -312,8 +364,20 @@ fn padding_of(padding: &Option<Value>, is_list: bool) -> Result<Vec<(&'static st
         None | Some(Value::Nothing | Value::Bool(false)) => "off",
         Some(Value::Text(kind)) if kind == "do_not_pad" => "off",
         Some(Value::Text(kind)) if kind == "max_length" => "max_length",
-        Some(Value::Bool(true)) => if is_list { "longest" } else { "off" },
-        Some(Value::Text(kind)) if kind == "longest" => if is_list { "longest" } else { "off" },
+        Some(Value::Bool(true)) => {
+            if is_list {
+                "longest"
+            } else {
+                "off"
+            }
+        }
+        Some(Value::Text(kind)) if kind == "longest" => {
+            if is_list {
+                "longest"
+            } else {
+                "off"
+            }
+        }
         _ => return Err("its padding is not known".to_owned()),
     };
     Ok(vec![("padding", quoted(kind))])
@@ -349,7 +413,11 @@ fn truncation_set(arguments: &Arguments) -> Result<Vec<(&'static str, String)>, 
     let strategy = text(strategy, "longest_first").ok_or("its strategy is not known")?;
     let direction = text(direction, "right").ok_or("its direction is not known")?;
     let length = needed(length, "max_length")?.integer().ok_or("its max_length is not known")?;
-    Ok(vec![("truncation", quoted(&strategy)), ("max_length", length.to_string()), ("truncation_side", quoted(&direction))])
+    Ok(vec![
+        ("truncation", quoted(&strategy)),
+        ("max_length", length.to_string()),
+        ("truncation_side", quoted(&direction)),
+    ])
 }
 
 fn padding_set(arguments: &Arguments) -> Result<Vec<(&'static str, String)>, String> {

@@ -168,11 +168,7 @@ fn node(placed: Placed, place: usize) -> Option<TreeNode> {
     let PlacedValue::String(kind) = kind.value else { return None };
     let PlacedValue::Table(members) = fields.value else { return None };
     let fields = members.into_iter().map(|PlacedMember { name, value, .. }| Some((name, field(value.value, place)?)));
-    Some(TreeNode {
-        kind,
-        line: index(&line.value, usize::MAX)?,
-        fields: fields.collect::<Option<_>>()?,
-    })
+    Some(TreeNode { kind, line: index(&line.value, usize::MAX)?, fields: fields.collect::<Option<_>>()? })
 }
 
 fn field(value: PlacedValue, place: usize) -> Option<TreeField> {

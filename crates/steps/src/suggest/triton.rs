@@ -4,13 +4,13 @@ use std::rc::Rc;
 
 use base::tensor::Datatype;
 
+use crate::suggest::SuggestTensor;
 use crate::suggest::graph::{Dim, ExprId};
 use crate::suggest::library;
 use crate::suggest::machine::{Flow, Machine};
 use crate::suggest::op::{Comparison, CtcForm, Kind, Op};
 use crate::suggest::python::MODEL_CONFIG;
 use crate::suggest::value::{Arguments, ArrayKind, Object, Value, needed};
-use crate::suggest::SuggestTensor;
 
 /// The result of a call.
 type Called = Result<Value, String>;
@@ -136,7 +136,9 @@ impl<'a> Machine<'a> {
             "get_input_tensor_by_name" => {
                 let [request, input] = arguments.bind(["inference_request", "name"])?;
                 let is_request = matches!(&request, Some(Value::Object(object)) if **object == Object::Request);
-                let Value::Text(input) = needed(input, "name")? else { return Err("the name of an input is not known".to_owned()) };
+                let Value::Text(input) = needed(input, "name")? else {
+                    return Err("the name of an input is not known".to_owned());
+                };
                 if !is_request {
                     return Err("an input of something else than a request".to_owned());
                 }
@@ -164,13 +166,17 @@ impl<'a> Machine<'a> {
             },
             "Tensor" => {
                 let [name, value] = arguments.bind(["name", "data"])?;
-                let Value::Text(name) = needed(name, "name")? else { return Err("the name of an output is not known".to_owned()) };
+                let Value::Text(name) = needed(name, "name")? else {
+                    return Err("the name of an output is not known".to_owned());
+                };
                 let line = self.line();
                 Ok(Value::object(Object::Tensor(name, Box::new(needed(value, "data")?), line)))
             }
             "from_dlpack" => {
                 let [name, value] = arguments.bind(["name", "data"])?;
-                let Value::Text(name) = needed(name, "name")? else { return Err("the name of an output is not known".to_owned()) };
+                let Value::Text(name) = needed(name, "name")? else {
+                    return Err("the name of an output is not known".to_owned());
+                };
                 let line = self.line();
                 Ok(Value::object(Object::Tensor(name, Box::new(needed(value, "data")?), line)))
             }
@@ -182,7 +188,9 @@ impl<'a> Machine<'a> {
                 let mut outputs = Vec::new();
                 for tensor in self.items(&tensors.unwrap_or(Value::Tuple(Vec::new())))? {
                     match Self::as_object(&tensor) {
-                        Some(Object::Tensor(name, value, line)) => outputs.push((name.clone(), (**value).clone(), *line)),
+                        Some(Object::Tensor(name, value, line)) => {
+                            outputs.push((name.clone(), (**value).clone(), *line))
+                        }
                         _ => return Err("an output is not known".to_owned()),
                     }
                 }
@@ -256,7 +264,9 @@ impl<'a> Machine<'a> {
             (Object::Response(_), _) | (Object::Refusal, _) => Err("it is not known".to_owned()),
             (Object::Tokenizer(tokenizer), _) => self.tokenizer_method(tokenizer, name, arguments),
             (Object::Encoding(fields), "items" | "keys" | "values") => {
-                let pairs = fields.iter().map(|(key, (id, kind))| Value::Tuple(vec![Value::text(key), Value::Array(*id, *kind)]));
+                let pairs = fields
+                    .iter()
+                    .map(|(key, (id, kind))| Value::Tuple(vec![Value::text(key), Value::Array(*id, *kind)]));
                 let pairs = pairs.collect();
                 match name {
                     "items" => Ok(self.new_list(pairs)),
@@ -268,8 +278,12 @@ impl<'a> Machine<'a> {
                 let file = file.clone();
                 self.call_image_processor(&file, arguments)
             }
-            (Object::Request, "request_id" | "correlation_id" | "parameters") => Err("the id or a parameter of a request is read".to_owned()),
-            (Object::Request, "exec" | "async_exec") => Err("another model is called, for which an ensemble stands".to_owned()),
+            (Object::Request, "request_id" | "correlation_id" | "parameters") => {
+                Err("the id or a parameter of a request is read".to_owned())
+            }
+            (Object::Request, "exec" | "async_exec") => {
+                Err("another model is called, for which an ensemble stands".to_owned())
+            }
             _ => Err("it is not known".to_owned()),
         }
     }
@@ -298,7 +312,9 @@ impl<'a> Machine<'a> {
     /// A JSON value as numbers.
     pub fn parsed(&mut self, id: ExprId, datatype: Datatype) -> Result<ExprId, String> {
         let (mut path, mut below) = (Vec::new(), id);
-        while let (op @ (Op::Json(_) | Op::View), Some(operand)) = (self.graph.op(below).clone(), self.graph.operand(below)) {
+        while let (op @ (Op::Json(_) | Op::View), Some(operand)) =
+            (self.graph.op(below).clone(), self.graph.operand(below))
+        {
             match op {
                 Op::Json(key) if !key.is_empty() => path.push(key),
                 _ => {}
@@ -320,7 +336,9 @@ impl<'a> Machine<'a> {
         shape.pop();
         // The row of a batch may be around the best symbols.
         let (mut loops, mut below) = (Vec::new(), best);
-        while let (Op::Row(_) | Op::View | Op::Cast, Some(operand)) = (self.graph.op(below).clone(), self.graph.operand(below)) {
+        while let (Op::Row(_) | Op::View | Op::Cast, Some(operand)) =
+            (self.graph.op(below).clone(), self.graph.operand(below))
+        {
             if let Op::Row(on) = *self.graph.op(below) {
                 loops.push(on);
             }
@@ -350,7 +368,10 @@ impl<'a> Machine<'a> {
         for part in self.conjuncts(condition) {
             let inputs = self.graph.get(part).inputs.as_slice();
             let (Op::Compare(Comparison::Unequal), [left, right]) = (self.graph.op(part), inputs) else { return None };
-            let other = match (below(*left) == row || self.is_same_row(below(*left), row), below(*right) == row || self.is_same_row(below(*right), row)) {
+            let other = match (
+                below(*left) == row || self.is_same_row(below(*left), row),
+                below(*right) == row || self.is_same_row(below(*right), row),
+            ) {
                 (true, false) => *right,
                 (false, true) => *left,
                 _ => return None,
@@ -382,5 +403,4 @@ impl<'a> Machine<'a> {
     fn carried_value(&self, marker: ExprId) -> Option<Value> {
         self.carried.get(&marker).cloned()
     }
-
 }

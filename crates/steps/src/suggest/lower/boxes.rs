@@ -25,13 +25,19 @@ impl Lowering<'_, '_> {
         let [kept, by] = graph.get(id).inputs.clone()[..] else { return Ok(None) };
         let mut limit = None;
         let mut by = graph.below_views(by);
-        if let (Op::Slice { axis: -1, start: None, stop: Some(count @ 1..), step: 1 }, Some(below)) = (graph.op(by), graph.operand(by)) {
+        if let (Op::Slice { axis: -1, start: None, stop: Some(count @ 1..), step: 1 }, Some(below)) =
+            (graph.op(by), graph.operand(by))
+        {
             limit = Some(*count);
             by = graph.below_views(below);
         }
-        let (Op::Rows { is_mask: false }, Op::Nms(form)) = (graph.op(id), graph.op(by).clone()) else { return Ok(None) };
+        let (Op::Rows { is_mask: false }, Op::Nms(form)) = (graph.op(id), graph.op(by).clone()) else {
+            return Ok(None);
+        };
         let suppressed = graph.get(by).inputs.clone();
-        let (Some(boxes), Some(scores)) = (suppressed.first().copied(), suppressed.get(1).copied()) else { return Ok(None) };
+        let (Some(boxes), Some(scores)) = (suppressed.first().copied(), suppressed.get(1).copied()) else {
+            return Ok(None);
+        };
         let (scores, mask) = self.unmasked(scores)?;
         let (boxes, boxes_mask) = self.unmasked(boxes)?;
         let (kept, kept_mask) = self.unmasked(kept)?;
@@ -77,7 +83,10 @@ impl Lowering<'_, '_> {
         };
         let same = self.steps.iter_mut().find(|step| {
             let has_boxes = step.outputs.iter().any(|(port, _)| *port == "boxes");
-            step.kind == "detect" && step.inputs == inputs && bare(&step.fields) == bare(&fields) && !(has_boxes && port == "boxes")
+            step.kind == "detect"
+                && step.inputs == inputs
+                && bare(&step.fields) == bare(&fields)
+                && !(has_boxes && port == "boxes")
         });
         if let Some(step) = same {
             if port == "boxes" {
@@ -103,7 +112,11 @@ impl Lowering<'_, '_> {
                     mask = Some(graph.below_views(*by));
                     id = graph.below_views(*below);
                 }
-                (Op::Cast | Op::View, [below]) if graph.kind(id) != Kind::Number(Datatype::Int64) || self.is_integer(*below) => id = *below,
+                (Op::Cast | Op::View, [below])
+                    if graph.kind(id) != Kind::Number(Datatype::Int64) || self.is_integer(*below) =>
+                {
+                    id = *below
+                }
                 _ => return Ok((id, mask)),
             }
         }
@@ -119,17 +132,25 @@ impl Lowering<'_, '_> {
         let other = || "the scores are not those of a layout that is known".to_owned();
         let Op::Reduce { kind: Reduction::Max, axis: -1, .. } = graph.op(scores) else { return Err(other()) };
         let classes = graph.operand(scores).map(|classes| graph.below_views(classes)).ok_or_else(other)?;
-        let Op::Slice { axis: -1, start: Some(from), stop: None, step: 1 } = *graph.op(classes) else { return Err(other()) };
+        let Op::Slice { axis: -1, start: Some(from), stop: None, step: 1 } = *graph.op(classes) else {
+            return Err(other());
+        };
         let rows = graph.operand(classes).map(|rows| graph.below_views(rows)).ok_or_else(other)?;
         Ok(Predictions { rows, classes_from: from })
     }
 
-    fn threshold_of(&self, mask: Option<ExprId>, scores: ExprId, own: Option<f64>) -> Result<(f64, &'static str), String> {
+    fn threshold_of(
+        &self,
+        mask: Option<ExprId>,
+        scores: ExprId,
+        own: Option<f64>,
+    ) -> Result<(f64, &'static str), String> {
         let graph = &self.machine.graph;
         let Some(mask) = mask else {
             return own.map(|own| (own, ">")).ok_or_else(|| "the boxes have no threshold".to_owned());
         };
-        let (of, comparison, threshold) = self.machine.threshold(mask).ok_or("the condition of the boxes is no threshold")?;
+        let (of, comparison, threshold) =
+            self.machine.threshold(mask).ok_or("the condition of the boxes is no threshold")?;
         let compare = match comparison {
             Comparison::Greater => ">",
             Comparison::GreaterEqual => ">=",
@@ -149,7 +170,8 @@ impl Lowering<'_, '_> {
     fn is_same_max(&self, left: ExprId, right: ExprId) -> bool {
         let graph = &self.machine.graph;
         graph.op(left) == graph.op(right)
-            && graph.operand(left).map(|id| graph.below_views(id)) == graph.operand(right).map(|id| graph.below_views(id))
+            && graph.operand(left).map(|id| graph.below_views(id))
+                == graph.operand(right).map(|id| graph.below_views(id))
     }
 
     /// The layout of a tensor of predictions, and the tensor with images as its first axis.
@@ -162,7 +184,8 @@ impl Lowering<'_, '_> {
         match (graph.op(rows), graph.operand(rows)) {
             (Op::Transpose(order), Some(below)) => {
                 let (count, below) = (order.len(), graph.below_view(below, 2));
-                let is_last_two = order.iter().rev().take(2).copied().eq([count.wrapping_sub(2), count.wrapping_sub(1)]);
+                let is_last_two =
+                    order.iter().rev().take(2).copied().eq([count.wrapping_sub(2), count.wrapping_sub(1)]);
                 if !is_last_two {
                     return Err("the axes of the predictions are in another order".to_owned());
                 }
@@ -196,7 +219,12 @@ impl Lowering<'_, '_> {
     }
 
     /// The port of what is kept, and the format of boxes.
-    fn kept_port(&self, kept: ExprId, scores: ExprId, predictions: Predictions) -> Result<(&'static str, Option<&'static str>), String> {
+    fn kept_port(
+        &self,
+        kept: ExprId,
+        scores: ExprId,
+        predictions: Predictions,
+    ) -> Result<(&'static str, Option<&'static str>), String> {
         if kept == scores || self.is_same_max(kept, scores) {
             return Ok(("scores", None));
         }
@@ -211,7 +239,9 @@ impl Lowering<'_, '_> {
         let mut sums = Vec::new();
         for column in 0..4 {
             let mut left = COLUMN_VISITS_MAX;
-            sums.push(self.column(boxes, column, predictions, &mut left).ok_or("the numbers of the boxes are not known")?);
+            sums.push(
+                self.column(boxes, column, predictions, &mut left).ok_or("the numbers of the boxes are not known")?,
+            );
         }
         let centre = |at: i64| vec![(at, 1.0)];
         let least = |at: i64| vec![(at, 1.0), (at + 2, -0.5)];
@@ -260,7 +290,9 @@ impl Lowering<'_, '_> {
                 (Arithmetic::Subtract, None, None) => added(next(*left, column)?, &next(*right, column)?, -1.0),
                 (Arithmetic::Multiply, None, Some(factor)) => Some(times(next(*left, column)?, factor)),
                 (Arithmetic::Multiply, Some(factor), None) => Some(times(next(*right, column)?, factor)),
-                (Arithmetic::Divide, None, Some(divisor)) if divisor != 0.0 => Some(times(next(*left, column)?, 1.0 / divisor)),
+                (Arithmetic::Divide, None, Some(divisor)) if divisor != 0.0 => {
+                    Some(times(next(*left, column)?, 1.0 / divisor))
+                }
                 _ => None,
             },
             _ => None,

@@ -84,11 +84,13 @@ impl Lowering<'_, '_> {
         loop {
             let inputs = graph.get(next).inputs.as_slice();
             let below = match (graph.op(next), inputs) {
-                (Op::Binary(_), [left, right]) => match (graph.constant(*left).is_some(), graph.constant(*right).is_some()) {
-                    (false, true) => *left,
-                    (true, false) => *right,
-                    _ => break,
-                },
+                (Op::Binary(_), [left, right]) => {
+                    match (graph.constant(*left).is_some(), graph.constant(*right).is_some()) {
+                        (false, true) => *left,
+                        (true, false) => *right,
+                        _ => break,
+                    }
+                }
                 (Op::Picture(_) | Op::Cast | Op::Transpose(_) | Op::View | Op::Decode | Op::Encode, [below]) => *below,
                 (Op::Slice { start: None, stop: None, step: -1, .. }, [below]) => *below,
                 _ => break,
@@ -110,7 +112,13 @@ impl Lowering<'_, '_> {
         let early = chain.arithmetic.is_empty() && !chain.is_planar && chain.datatype.is_none();
         match graph.op(id).clone() {
             Op::Picture(op) => {
-                if !early || (chain.is_reversed && !matches!(op, PictureOp::Resize { .. } | PictureOp::Crop { .. } | PictureOp::Letterbox { .. })) {
+                if !early
+                    || (chain.is_reversed
+                        && !matches!(
+                            op,
+                            PictureOp::Resize { .. } | PictureOp::Crop { .. } | PictureOp::Letterbox { .. }
+                        ))
+                {
                     return Err("an image is changed behind its numbers".to_owned());
                 }
                 match op {
@@ -138,7 +146,8 @@ impl Lowering<'_, '_> {
             },
             Op::Transpose(order) => {
                 let rank = order.len();
-                let tail: Vec<_> = order.iter().skip(rank.saturating_sub(3)).map(|axis| (axis + 3).wrapping_sub(rank)).collect();
+                let tail: Vec<_> =
+                    order.iter().skip(rank.saturating_sub(3)).map(|axis| (axis + 3).wrapping_sub(rank)).collect();
                 let is_lead = order.iter().take(rank.saturating_sub(3)).enumerate().all(|(place, axis)| place == *axis);
                 match (tail.as_slice(), chain.is_planar, is_lead) {
                     ([2, 0, 1], false, true) => chain.is_planar = true,
@@ -175,7 +184,12 @@ impl Lowering<'_, '_> {
         Ok((op, numbers, is_left, datatype))
     }
 
-    fn fields_of(&self, chain: &Chain, is_pixels: bool, fields: &mut Vec<(&'static str, String)>) -> Result<(), String> {
+    fn fields_of(
+        &self,
+        chain: &Chain,
+        is_pixels: bool,
+        fields: &mut Vec<(&'static str, String)>,
+    ) -> Result<(), String> {
         if let Some(file) = &chain.preprocessor {
             if !chain.arithmetic.is_empty() || chain.is_reversed || !chain.is_planar {
                 return Err("numbers of an image processor are changed".to_owned());
@@ -234,14 +248,18 @@ impl Lowering<'_, '_> {
                 continue;
             }
             if normal.arithmetic != PixelArithmetic::Divide {
-                fields.push(("arithmetic", quoted(match normal.arithmetic {
-                    PixelArithmetic::Multiply => "multiply",
-                    PixelArithmetic::Albumentations => "albumentations",
-                    PixelArithmetic::Float64 => "float64",
-                    _ => "transformers",
-                })));
+                fields.push((
+                    "arithmetic",
+                    quoted(match normal.arithmetic {
+                        PixelArithmetic::Multiply => "multiply",
+                        PixelArithmetic::Albumentations => "albumentations",
+                        PixelArithmetic::Float64 => "float64",
+                        _ => "transformers",
+                    }),
+                ));
             }
-            let scale = if normal.arithmetic == PixelArithmetic::Transformers { 1.0 / normal.scale } else { normal.scale };
+            let scale =
+                if normal.arithmetic == PixelArithmetic::Transformers { 1.0 / normal.scale } else { normal.scale };
             if scale != 255.0 {
                 fields.push(("scale", number_of(scale)));
             }
@@ -277,7 +295,8 @@ impl Lowering<'_, '_> {
 }
 
 fn geometry(chain: &Chain, filter: &str, fields: &mut Vec<(&'static str, String)>) {
-    let size = |height: u64, width: u64| if height == width { format!("[{height}]") } else { format!("[{height}, {width}]") };
+    let size =
+        |height: u64, width: u64| if height == width { format!("[{height}]") } else { format!("[{height}, {width}]") };
     let name_filter = |fields: &mut Vec<(&'static str, String)>| {
         if !filter.is_empty() && !["bilinear", "linear"].contains(&filter) {
             fields.push(("filter", quoted(filter)));
@@ -355,7 +374,8 @@ fn candidates(steps: &[PixelStep]) -> Vec<Normal> {
     let mut scale = 1.0;
     let (mut mean, mut deviation) = ([0.0; 3], [1.0; 3]);
     let mut rest = steps;
-    if let Some(((op @ (Arithmetic::Divide | Arithmetic::Multiply), [number, ..], true, _), others)) = steps.split_first().map(|(first, rest)| (*first, rest))
+    if let Some(((op @ (Arithmetic::Divide | Arithmetic::Multiply), [number, ..], true, _), others)) =
+        steps.split_first().map(|(first, rest)| (*first, rest))
         && steps.first().is_some_and(|(_, numbers, ..)| numbers.iter().all(|other| other == &number))
     {
         let divisor = if op == Arithmetic::Divide { number } else { 1.0 / number };

@@ -23,7 +23,9 @@ impl Lowering<'_, '_> {
                 let form = HeadForm { fields: Vec::new(), scores: id };
                 self.made_head(form, "scores", None, id).map(Some)
             }
-            Op::Argmax(-1) => self.made_head(HeadForm { fields: Vec::new(), scores: operand }, "index", None, id).map(Some),
+            Op::Argmax(-1) => {
+                self.made_head(HeadForm { fields: Vec::new(), scores: operand }, "index", None, id).map(Some)
+            }
             Op::Reduce { kind: Reduction::Max, axis: -1, .. } => {
                 self.made_head(HeadForm { fields: Vec::new(), scores: operand }, "score", None, id).map(Some)
             }
@@ -72,7 +74,9 @@ impl Lowering<'_, '_> {
     fn above_threshold(&mut self, id: ExprId) -> Result<Option<Made>, String> {
         let graph = &self.machine.graph;
         let [values, mask] = graph.get(id).inputs.clone()[..] else { return Ok(None) };
-        let Some((scores, comparison, threshold)) = self.machine.threshold(graph.below_views(mask)) else { return Ok(None) };
+        let Some((scores, comparison, threshold)) = self.machine.threshold(graph.below_views(mask)) else {
+            return Ok(None);
+        };
         if graph.rank(values) != 1 || graph.rank(mask) != 1 {
             return Ok(None);
         }
@@ -101,7 +105,13 @@ impl Lowering<'_, '_> {
     }
 
     /// Makes the step, whose `scores` may be a softmax or sigmoid.
-    fn made_head(&mut self, form: HeadForm, port: &'static str, labels: Option<&Vec<String>>, id: ExprId) -> Result<Made, String> {
+    fn made_head(
+        &mut self,
+        form: HeadForm,
+        port: &'static str,
+        labels: Option<&Vec<String>>,
+        id: ExprId,
+    ) -> Result<Made, String> {
         let graph = &self.machine.graph;
         let activated = graph.below_views(form.scores);
         let (activation, logits) = match (graph.op(activated), graph.operand(activated)) {
@@ -123,9 +133,7 @@ impl Lowering<'_, '_> {
         let inputs = vec![("scores", vec![input])];
         let name = match labels {
             None => self.with_labels(inputs, port, fields, id)?,
-            Some(labels) => {
-                self.label_step(inputs, port, fields, labels, id)?
-            }
+            Some(labels) => self.label_step(inputs, port, fields, labels, id)?,
         };
         self.add_lines(&name, activated);
         let name = match port {
@@ -162,7 +170,8 @@ impl Lowering<'_, '_> {
     ) -> Result<String, String> {
         let field = self.label_field(labels);
         let labelled: Vec<_> = fields.iter().cloned().chain([field]).collect();
-        let bare = self.steps.iter_mut().find(|step| step.kind == "head" && step.inputs == inputs && step.fields == fields);
+        let bare =
+            self.steps.iter_mut().find(|step| step.kind == "head" && step.inputs == inputs && step.fields == fields);
         if let Some(step) = bare {
             step.fields.clone_from(&labelled);
         }
@@ -171,9 +180,11 @@ impl Lowering<'_, '_> {
 
     /// The labels as a file that has them, or as a list.
     pub fn label_field(&self, labels: &[String]) -> (&'static str, String) {
-        let of_file = self.machine.files.iter().find(|(_, text)| {
-            crate::labels::of_file(text.as_bytes()).is_ok_and(|known| known == labels)
-        });
+        let of_file = self
+            .machine
+            .files
+            .iter()
+            .find(|(_, text)| crate::labels::of_file(text.as_bytes()).is_ok_and(|known| known == labels));
         match of_file {
             Some((name, _)) => ("labels_file", quoted(name)),
             None => ("labels", list_of(labels)),

@@ -28,7 +28,13 @@ impl Lowering<'_, '_> {
             (Op::Select { axis, indices }, Kind::Number(_)) => self.select(&inputs, axis, &indices, id)?,
             (Op::Transpose(order), Kind::Number(_)) => {
                 let input = self.one(&inputs)?;
-                self.step("shape", vec![("input", vec![input])], "output", vec![("transpose", format!("{order:?}"))], id)?
+                self.step(
+                    "shape",
+                    vec![("input", vec![input])],
+                    "output",
+                    vec![("transpose", format!("{order:?}"))],
+                    id,
+                )?
             }
             (Op::Slice { axis, start, stop, step }, Kind::Number(_)) => {
                 let indices = self.indices(&inputs, axis, (start, stop, step))?;
@@ -52,7 +58,9 @@ impl Lowering<'_, '_> {
                 self.step("concat", vec![("tensors", names)], "output", fields, id)?
             }
             (Op::Row(_), _) => return Err("an output is of one row of a loop".to_owned()),
-            (Op::Constant(_) | Op::Expand, _) if inputs.iter().all(|input| self.machine.graph.constant(*input).is_some()) => {
+            (Op::Constant(_) | Op::Expand, _)
+                if inputs.iter().all(|input| self.machine.graph.constant(*input).is_some()) =>
+            {
                 return Err("a tensor that is the same for all requests has no step".to_owned());
             }
             (op, _) => return Err(format!("{} has no step here", op.name())),
@@ -65,7 +73,12 @@ impl Lowering<'_, '_> {
         self.lower(input)
     }
 
-    fn indices(&self, inputs: &[ExprId], axis: i64, (start, stop, step): (Option<i64>, Option<i64>, i64)) -> Result<Vec<i64>, String> {
+    fn indices(
+        &self,
+        inputs: &[ExprId],
+        axis: i64,
+        (start, stop, step): (Option<i64>, Option<i64>, i64),
+    ) -> Result<Vec<i64>, String> {
         let shape = inputs.first().map(|input| self.machine.graph.shape(*input)).unwrap_or_default();
         let place = usize::try_from(shape.len() as i64 + axis).map_err(|_| "an axis is out of bounds")?;
         let size = match shape.get(place) {
@@ -102,7 +115,8 @@ impl Lowering<'_, '_> {
         let operand = graph.operand(id).map(|operand| graph.below_views(operand));
         graph.kind(id) == Kind::Number(Datatype::Fp32)
             && operand.is_some_and(|operand| {
-                matches!(graph.op(operand), Op::Binary(_) | Op::Clip(..)) && graph.kind(operand) == Kind::Number(Datatype::Fp64)
+                matches!(graph.op(operand), Op::Binary(_) | Op::Clip(..))
+                    && graph.kind(operand) == Kind::Number(Datatype::Fp64)
             })
     }
 
@@ -135,7 +149,9 @@ impl Lowering<'_, '_> {
                     chain.push(("clip", vec![least, most], kind));
                     next = *tensor;
                 }
-                (Op::Cast, [tensor]) if kind == Kind::Number(Datatype::Fp32) && graph.kind(*tensor) == Kind::Number(Datatype::Fp64) => {
+                (Op::Cast, [tensor])
+                    if kind == Kind::Number(Datatype::Fp32) && graph.kind(*tensor) == Kind::Number(Datatype::Fp64) =>
+                {
                     casts += 1;
                     next = *tensor;
                 }
@@ -147,7 +163,9 @@ impl Lowering<'_, '_> {
         if chain.is_empty() {
             return Err("this arithmetic has no step".to_owned());
         }
-        if let (Some(Kind::Number(Datatype::Fp32)), Kind::Number(Datatype::Int64 | Datatype::Int32 | Datatype::Uint8)) = (chain.last().map(|(_, _, kind)| *kind), graph.kind(next)) {
+        if let (Some(Kind::Number(Datatype::Fp32)), Kind::Number(Datatype::Int64 | Datatype::Int32 | Datatype::Uint8)) =
+            (chain.last().map(|(_, _, kind)| *kind), graph.kind(next))
+        {
             self.machine.assume("integers become FP32 before the arithmetic");
         }
         let graph = &self.machine.graph;
@@ -156,10 +174,18 @@ impl Lowering<'_, '_> {
         let result = graph.kind(id);
         let arithmetic: &[(&'static str, &str)] = match result {
             Kind::Number(Datatype::Fp32) if all(Datatype::Fp32) && casts == 0 => &[],
-            Kind::Number(Datatype::Fp32) if all(Datatype::Fp64) && casts == 1 && chain.len() == 1 && is_single_input => &[("arithmetic", "in_place")],
-            Kind::Number(Datatype::Fp32) if all(Datatype::Fp64) && casts == chain.len() && is_single_input => &[("arithmetic", "in_place")],
+            Kind::Number(Datatype::Fp32)
+                if all(Datatype::Fp64) && casts == 1 && chain.len() == 1 && is_single_input =>
+            {
+                &[("arithmetic", "in_place")]
+            }
+            Kind::Number(Datatype::Fp32) if all(Datatype::Fp64) && casts == chain.len() && is_single_input => {
+                &[("arithmetic", "in_place")]
+            }
             Kind::Number(Datatype::Fp32) if all(Datatype::Fp64) && casts == 1 => &[("arithmetic", "float64")],
-            Kind::Number(Datatype::Fp64) if all(Datatype::Fp64) && casts == 0 => &[("arithmetic", "float64"), ("datatype", "FP64")],
+            Kind::Number(Datatype::Fp64) if all(Datatype::Fp64) && casts == 0 => {
+                &[("arithmetic", "float64"), ("datatype", "FP64")]
+            }
             Kind::Number(datatype) => return Err(format!("arithmetic in {} has no step", datatype.name())),
             _ => return Err("arithmetic on strings has no step".to_owned()),
         };
@@ -219,7 +245,9 @@ impl Lowering<'_, '_> {
             (Op::Pool(mode), [states, mask]) => (*states, Some(*mask), mode),
             (Op::Reduce { kind: Reduction::Mean, axis: -2, .. }, [states]) => (*states, None, "mean"),
             (Op::Reduce { kind: Reduction::Max, axis: -2, .. }, [states]) => (*states, None, "max"),
-            (Op::Take { axis: -2, index: 0 }, [states]) if fields.is_empty() && graph.kind(*states) != Kind::Number(Datatype::Fp32) => {
+            (Op::Take { axis: -2, index: 0 }, [states])
+                if fields.is_empty() && graph.kind(*states) != Kind::Number(Datatype::Fp32) =>
+            {
                 let _ = states;
                 return self.numbers(id);
             }
@@ -242,14 +270,20 @@ impl Lowering<'_, '_> {
     }
 
     /// A division by the norm alone: the vectors are pooled over an axis of one.
-    fn normalized(&mut self, id: ExprId, vector: ExprId, mut fields: Vec<(&'static str, String)>) -> Result<Made, String> {
+    fn normalized(
+        &mut self,
+        id: ExprId,
+        vector: ExprId,
+        mut fields: Vec<(&'static str, String)>,
+    ) -> Result<Made, String> {
         self.single(vector);
         let input = self.lower(vector)?;
         let shape = self.machine.graph.shape(vector);
         if shape.is_empty() {
             return Err("a number is divided by its norm".to_owned());
         }
-        let tokens = self.step("shape", vec![("input", vec![input])], "output", vec![("unsqueeze", "[-2]".to_owned())], id)?;
+        let tokens =
+            self.step("shape", vec![("input", vec![input])], "output", vec![("unsqueeze", "[-2]".to_owned())], id)?;
         fields.insert(0, ("mode", quoted("cls")));
         let name = self.step("pool", vec![("states", vec![tokens])], "vector", fields, id)?;
         let name = self.typed(name, Datatype::Fp32, id)?;

@@ -43,7 +43,8 @@ impl Lowering<'_, '_> {
         for step in all.iter().filter(|step| step.kind == "tokenize") {
             let mut casts = Vec::new();
             for (_, output) in &step.outputs {
-                let mut readers = all.iter().filter(|other| other.inputs.iter().any(|(_, names)| names.contains(output)));
+                let mut readers =
+                    all.iter().filter(|other| other.inputs.iter().any(|(_, names)| names.contains(output)));
                 match (readers.next(), readers.next()) {
                     (Some(cast), None) if cast.kind == "cast" && cast.fields == int32 => casts.push(cast),
                     _ => {
@@ -72,7 +73,8 @@ impl Lowering<'_, '_> {
     fn prefixed(&self, mut id: ExprId) -> (ExprId, Option<String>) {
         let graph = &self.machine.graph;
         let mut prefix = None;
-        while let (Op::Prefix(_) | Op::Decode | Op::Encode | Op::View, Some(below)) = (graph.op(id), graph.operand(id)) {
+        while let (Op::Prefix(_) | Op::Decode | Op::Encode | Op::View, Some(below)) = (graph.op(id), graph.operand(id))
+        {
             if let Op::Prefix(text) = graph.op(id) {
                 // The outer one comes first.
                 let outer: String = prefix.unwrap_or_default();
@@ -162,9 +164,11 @@ impl Lowering<'_, '_> {
     }
 
     fn vocabulary_file(&self, vocabulary: &[String]) -> Option<String> {
-        let found = self.machine.files.iter().find(|(_, text)| {
-            crate::ctc::symbols_of(text.as_bytes()).is_ok_and(|known| known == vocabulary)
-        });
+        let found = self
+            .machine
+            .files
+            .iter()
+            .find(|(_, text)| crate::ctc::symbols_of(text.as_bytes()).is_ok_and(|known| known == vocabulary));
         found.map(|(name, _)| name.clone())
     }
 
@@ -205,9 +209,12 @@ impl Lowering<'_, '_> {
         }
         // Conversions of a number that JSON writes alike.
         let mut below = id;
-        while let (Op::Cast, Some(operand), Kind::Number(Datatype::Fp64), Kind::Number(Datatype::Fp32)) =
-            (graph.op(below), graph.operand(below), graph.kind(below), graph.operand(below).map_or(Kind::Json, |id| graph.kind(id)))
-        {
+        while let (Op::Cast, Some(operand), Kind::Number(Datatype::Fp64), Kind::Number(Datatype::Fp32)) = (
+            graph.op(below),
+            graph.operand(below),
+            graph.kind(below),
+            graph.operand(below).map_or(Kind::Json, |id| graph.kind(id)),
+        ) {
             below = operand;
         }
         let is_activated = graph.any_below(below, &mut |expression| {
@@ -228,7 +235,8 @@ impl Lowering<'_, '_> {
 
 /// The template in JSON.
 fn template_text(template: &Template, names: &[String]) -> Result<String, String> {
-    let name = |place: &usize| names.get(*place).map(|name| quoted(name)).ok_or_else(|| "a tensor is missing".to_owned());
+    let name =
+        |place: &usize| names.get(*place).map(|name| quoted(name)).ok_or_else(|| "a tensor is missing".to_owned());
     Ok(match template {
         Template::Literal(text) => text.clone(),
         Template::List(items) => {
@@ -240,11 +248,15 @@ fn template_text(template: &Template, names: &[String]) -> Result<String, String
             if members.iter().any(|(member, _)| reserved.contains(&member.as_str())) {
                 return Err("a member of the JSON text has a name that a template reserves".to_owned());
             }
-            let members = members.iter().map(|(member, value)| Ok(format!("{}: {}", quoted(member), template_text(value, names)?)));
+            let members = members
+                .iter()
+                .map(|(member, value)| Ok(format!("{}: {}", quoted(member), template_text(value, names)?)));
             format!("{{{}}}", members.collect::<Result<Vec<_>, String>>()?.join(", "))
         }
         Template::Tensor(place, None) => format!("{{\"tensor\": {}}}", name(place)?),
         Template::Tensor(place, Some(places)) => format!("{{\"tensor\": {}, \"round\": {places}}}", name(place)?),
-        Template::Each(over, inner) => format!("{{\"each\": {}, \"over\": {}}}", template_text(inner, names)?, name(over)?),
+        Template::Each(over, inner) => {
+            format!("{{\"each\": {}, \"over\": {}}}", template_text(inner, names)?, name(over)?)
+        }
     })
 }
