@@ -127,8 +127,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "settings", "control", "crash", "error", "limits", "log", "metrics", "model", "process", "runtime",
-            "shard", "steps", "tensor", "time", "wire",
+            "settings", "control", "crash", "error", "limits", "log", "metrics", "model", "runtime", "shard", "time",
+            "wire",
         ],
     ),
     ("main", &["cli", "loadgen", "log", "runtime", "server"]),

@@ -17,4 +17,5 @@ pub mod machine;
 pub mod outside;
 pub mod repository;
 pub mod serving;
+pub mod suggest;
 pub mod thread;

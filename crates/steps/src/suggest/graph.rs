@@ -3,25 +3,12 @@
 //! operation on all rows.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use base::tensor::Datatype;
 
 use crate::limits::SUGGEST_EXPRESSIONS_MAX;
-use crate::suggest::op::{Kind, Op};
-
-/// The place of an expression in a graph.
-pub type ExprId = usize;
-/// A loop over rows.
-pub type LoopId = usize;
-
-/// The size of a dimension.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dim {
-    Known(u64),
-    /// Any size; two dimensions with the same number have the same size.
-    Open(usize),
-}
+use crate::suggest::op::{Dim, ExprId, Kind, LoopId, Op};
 
 /// The result of an operation.
 #[derive(Clone, Debug)]
@@ -43,7 +30,7 @@ struct OpenSize {
 }
 
 #[derive(Debug, Default)]
-pub struct Graph {
+pub struct ValueGraph {
     expressions: Vec<Expr>,
     sizes: Vec<OpenSize>,
     loops: Vec<Dim>,
@@ -53,7 +40,7 @@ pub struct Graph {
     pub line: usize,
 }
 
-impl Graph {
+impl ValueGraph {
     /// Adds an expression.
     pub fn add(&mut self, op: Op, inputs: Vec<ExprId>, kind: Kind, shape: Vec<Dim>) -> Result<ExprId, String> {
         if self.expressions.len() >= SUGGEST_EXPRESSIONS_MAX {
@@ -208,9 +195,9 @@ impl Graph {
     }
 
     /// A tensor that holds a number; `None` for others.
-    pub fn constant(&self, id: ExprId) -> Option<Rc<Vec<f64>>> {
+    pub fn constant(&self, id: ExprId) -> Option<Arc<Vec<f64>>> {
         match self.op(self.below_views(id)) {
-            Op::Constant(values) => Some(Rc::clone(values)),
+            Op::Constant(values) => Some(Arc::clone(values)),
             _ => None,
         }
     }
@@ -327,6 +314,6 @@ impl Graph {
     /// Numbers that do not depend on an input.
     pub fn add_constant(&mut self, values: Vec<f64>, datatype: Datatype, shape: &[usize]) -> Result<ExprId, String> {
         let shape = shape.iter().map(|size| Dim::Known(*size as u64)).collect();
-        self.add(Op::Constant(Rc::new(values)), Vec::new(), Kind::Number(datatype), shape)
+        self.add(Op::Constant(Arc::new(values)), Vec::new(), Kind::Number(datatype), shape)
     }
 }

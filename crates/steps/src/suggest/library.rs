@@ -1,8 +1,7 @@
 //! Names of libraries: one name for each function, constants, datatypes, and arithmetic on what is known. Pure tables.
 
+use crate::suggest::value::PyValue;
 use base::tensor::Datatype;
-
-use crate::suggest::value::Value;
 
 /// Names that modules have under other names.
 const OTHER_NAMES: &[(&str, &str)] = &[
@@ -60,14 +59,14 @@ pub fn canonical(path: &str) -> String {
 }
 
 /// An attribute of a module: a constant, or a name.
-pub fn constant(path: &str, name: &str) -> Value {
+pub fn constant(path: &str, name: &str) -> PyValue {
     let full = canonical(&format!("{path}.{name}"));
     match full.as_str() {
-        "numpy.newaxis" => Value::Nothing,
-        "numpy.inf" | "math.inf" => Value::Float(f64::INFINITY),
-        "numpy.pi" | "math.pi" => Value::Float(std::f64::consts::PI),
-        "os.sep" => Value::text("/"),
-        _ => Value::Library(full),
+        "numpy.newaxis" => PyValue::Nothing,
+        "numpy.inf" | "math.inf" => PyValue::Float(f64::INFINITY),
+        "numpy.pi" | "math.pi" => PyValue::Float(std::f64::consts::PI),
+        "os.sep" => PyValue::text("/"),
+        _ => PyValue::Library(full),
     }
 }
 
@@ -163,10 +162,10 @@ pub enum NamedType {
 }
 
 /// The datatype that a value names.
-pub fn datatype(value: &Value) -> Option<NamedType> {
+pub fn datatype(value: &PyValue) -> Option<NamedType> {
     let name = match value {
-        Value::Library(path) => path.strip_prefix("numpy.").or(path.strip_prefix("torch.")).unwrap_or(path),
-        Value::Text(text) => text,
+        PyValue::Library(path) => path.strip_prefix("numpy.").or(path.strip_prefix("torch.")).unwrap_or(path),
+        PyValue::Text(text) => text,
         _ => return None,
     };
     let known = DATATYPES.iter().find(|(known, _)| *known == name).map(|(_, datatype)| NamedType::Number(*datatype));
@@ -182,17 +181,19 @@ pub fn datatype(value: &Value) -> Option<NamedType> {
     })
 }
 
-/// Arithmetic on numbers and texts that are known.
-pub fn constant_arithmetic(operator: &str, left: &Value, right: &Value) -> Option<Value> {
+/// ArithmeticOp on numbers and texts that are known.
+pub fn constant_arithmetic(operator: &str, left: &PyValue, right: &PyValue) -> Option<PyValue> {
     match (operator, left, right) {
-        ("Add", Value::Text(left), Value::Text(right)) => return Some(Value::Text(format!("{left}{right}"))),
-        ("Add", Value::Raw(left), Value::Raw(right)) => return Some(Value::Raw([left.as_slice(), right].concat())),
-        ("Add", Value::Tuple(left), Value::Tuple(right)) => {
-            return Some(Value::Tuple([left.as_slice(), right].concat()));
+        ("Add", PyValue::Text(left), PyValue::Text(right)) => return Some(PyValue::Text(format!("{left}{right}"))),
+        ("Add", PyValue::Raw(left), PyValue::Raw(right)) => {
+            return Some(PyValue::Raw([left.as_slice(), right].concat()));
+        }
+        ("Add", PyValue::Tuple(left), PyValue::Tuple(right)) => {
+            return Some(PyValue::Tuple([left.as_slice(), right].concat()));
         }
         _ => {}
     }
-    if let (Value::Int(left), Value::Int(right)) = (left, right) {
+    if let (PyValue::Int(left), PyValue::Int(right)) = (left, right) {
         let whole = match operator {
             "Add" => left.checked_add(*right),
             "Sub" => left.checked_sub(*right),
@@ -203,11 +204,11 @@ pub fn constant_arithmetic(operator: &str, left: &Value, right: &Value) -> Optio
             _ => None,
         };
         if whole.is_some() {
-            return whole.map(Value::Int);
+            return whole.map(PyValue::Int);
         }
     }
     let (left, right) = (left.number()?, right.number()?);
-    Some(Value::Float(match operator {
+    Some(PyValue::Float(match operator {
         "Add" => left + right,
         "Sub" => left - right,
         "Mult" => left * right,
@@ -217,7 +218,7 @@ pub fn constant_arithmetic(operator: &str, left: &Value, right: &Value) -> Optio
     }))
 }
 
-/// What a call that is left out does besides, by the beginning of its name; `None` if that is not known.
+/// The effect of a call besides its result, by the beginning of its name; `None` if that is not known.
 pub fn side_effect(path: &str) -> Option<&'static str> {
     const EFFECTS: &[(&str, &str)] = &[
         ("builtins.print", "prints"),
@@ -252,4 +253,11 @@ pub fn side_effect(path: &str) -> Option<&'static str> {
         ("sys.path", "sets the search path of modules"),
     ];
     EFFECTS.iter().find(|(start, _)| path.starts_with(start)).map(|(_, effect)| *effect)
+}
+
+/// A JSON string.
+pub fn quoted(text: &str) -> String {
+    let mut out = Vec::new();
+    wire::json::writer::string(text, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
 }

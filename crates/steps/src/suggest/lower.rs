@@ -11,11 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::tensor::Datatype;
 
 use crate::limits::{STEPS_MAX, SUGGEST_NESTING_MAX};
-use crate::suggest::graph::{Dim, ExprId};
+use crate::suggest::library::quoted;
 use crate::suggest::machine::Machine;
-use crate::suggest::op::{Kind, Op};
-use crate::suggest::python::quoted;
-use crate::suggest::value::Value;
+use crate::suggest::op::{Dim, ExprId, Kind, Op};
+use crate::suggest::value::PyValue;
 
 /// A step that is proposed.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,20 +31,20 @@ pub(super) struct StepDraft {
 }
 
 /// A tensor that steps make: its name, and the shape that they give it.
-pub(super) type Made = (String, Vec<Dim>);
+pub(super) type MadeTensor = (String, Vec<Dim>);
 
 /// Makes steps.
-pub(super) struct Lowering<'m, 'a> {
+pub(super) struct StepLowering<'m, 'a> {
     pub machine: &'m mut Machine<'a>,
     pub steps: Vec<StepDraft>,
-    made: BTreeMap<ExprId, Made>,
+    made: BTreeMap<ExprId, MadeTensor>,
     /// Names of tensors that are in use.
     names: BTreeSet<String>,
     /// Expressions inside each other that are being made.
     depth: usize,
 }
 
-impl<'m, 'a> Lowering<'m, 'a> {
+impl<'m, 'a> StepLowering<'m, 'a> {
     pub fn new(machine: &'m mut Machine<'a>) -> Self {
         let tensors = machine.model.inputs.iter().chain(&machine.model.outputs);
         let names = tensors.map(|tensor| tensor.name.clone()).collect();
@@ -53,7 +52,7 @@ impl<'m, 'a> Lowering<'m, 'a> {
     }
 
     /// Makes the steps of an output.
-    pub fn output(&mut self, name: &str, value: &Value) -> Result<(), String> {
+    pub fn output(&mut self, name: &str, value: &PyValue) -> Result<(), String> {
         let output = self.machine.model.outputs.iter().find(|output| output.name == name);
         let output = output.ok_or_else(|| format!("config.pbtxt has no output '{name}'"))?.clone();
         let id = self.machine.as_array(value)?;
@@ -145,7 +144,7 @@ impl<'m, 'a> Lowering<'m, 'a> {
     }
 
     /// The tensor of an expression, in the shape that the step gives it, with the same elements in the same order.
-    pub fn raw(&mut self, id: ExprId) -> Result<Made, String> {
+    pub fn raw(&mut self, id: ExprId) -> Result<MadeTensor, String> {
         if let Some(made) = self.made.get(&id) {
             return Ok(made.clone());
         }
@@ -160,7 +159,7 @@ impl<'m, 'a> Lowering<'m, 'a> {
         Ok(made)
     }
 
-    fn new_raw(&mut self, id: ExprId) -> Result<Made, String> {
+    fn new_raw(&mut self, id: ExprId) -> Result<MadeTensor, String> {
         self.machine.go_to_line(self.machine.graph.get(id).lines.last().copied());
         let graph = &self.machine.graph;
         let (op, shape) = (graph.op(id).clone(), graph.shape(id));
@@ -188,7 +187,7 @@ impl<'m, 'a> Lowering<'m, 'a> {
     }
 
     /// Gives a tensor another shape of the same elements.
-    fn fit(&mut self, (name, have): Made, want: &[Dim], id: ExprId) -> Result<String, String> {
+    fn fit(&mut self, (name, have): MadeTensor, want: &[Dim], id: ExprId) -> Result<String, String> {
         let graph = &self.machine.graph;
         if graph.is_same(&have, want) {
             return Ok(name);

@@ -1,17 +1,29 @@
 //! Goes through a `model.py` as an interpreter would, on values as far as they are known. Statements are here, expressions in
 //! `evaluate`. A loop over rows runs once, on a row that stands for all.
 
+pub(super) mod array;
+mod boxes;
+mod evaluate;
+mod flow;
+mod json;
+mod numeric;
+mod part;
+mod picture;
+mod python;
+mod token;
+mod triton;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::limits::{
     SUGGEST_CALLS_MAX, SUGGEST_ELEMENTS_PER_WORK, SUGGEST_ITEMS_MAX, SUGGEST_LEVELS_MAX, SUGGEST_NESTING_MAX,
     SUGGEST_WORK_MAX,
 };
-use crate::suggest::graph::{ExprId, Graph, LoopId};
-use crate::suggest::op::{Kind, Op};
-use crate::suggest::tree::{Node, Tree};
-use crate::suggest::value::{Dict, Each, List, Object, Value};
+use crate::suggest::graph::ValueGraph;
+use crate::suggest::op::{Dim, ExprId, Kind, Logic, LoopId, Op};
+use crate::suggest::tree::{SyntaxNode, Tree};
+use crate::suggest::value::{Arguments, Closure, Dict, Each, List, Object, PyValue};
 use crate::suggest::{Remark, SuggestModel};
 
 /// The end of a block of statements.
@@ -20,12 +32,12 @@ pub(super) enum Flow {
     Continue,
     Next,
     Raise,
-    Return(Value),
+    Return(PyValue),
 }
 
 #[derive(Default)]
-pub(super) struct Frame {
-    pub names: BTreeMap<String, Value>,
+pub(super) struct NameFrame {
+    pub names: BTreeMap<String, PyValue>,
     /// The frame around a nested function.
     pub parent: Option<usize>,
     /// True if a nested function refers to it.
@@ -33,21 +45,21 @@ pub(super) struct Frame {
 }
 
 /// An object of a class of the file.
-pub(super) struct Instance {
+pub(super) struct ClassInstance {
     pub class: usize,
-    pub attributes: BTreeMap<String, Value>,
+    pub attributes: BTreeMap<String, PyValue>,
 }
 
 pub(super) struct Machine<'a> {
     pub tree: &'a Tree,
     pub model: &'a SuggestModel<'a>,
-    pub graph: Graph,
+    pub graph: ValueGraph,
     /// The first one has the names of the module.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<NameFrame>,
     pub frame: usize,
     pub lists: Vec<List>,
     pub dicts: Vec<Dict>,
-    pub instances: Vec<Instance>,
+    pub instances: Vec<ClassInstance>,
     /// The reasons of values that are not interpreted.
     pub reasons: Vec<Remark>,
     pub effects: Vec<Remark>,
@@ -56,7 +68,7 @@ pub(super) struct Machine<'a> {
     pub loops: Vec<LoopId>,
     pub conditions: Vec<ExprId>,
     /// The last value of a variable that a loop changes.
-    pub carried: BTreeMap<ExprId, Value>,
+    pub carried: BTreeMap<ExprId, PyValue>,
     /// Arrays with memory of their own.
     pub copies: BTreeSet<ExprId>,
     /// The texts of files that the model reads.
@@ -65,7 +77,7 @@ pub(super) struct Machine<'a> {
     pub requests: LoopId,
     /// The inputs that are read, and the rows of a request.
     pub inputs: Vec<(String, ExprId)>,
-    pub rows: Option<super::graph::Dim>,
+    pub rows: Option<Dim>,
     /// Calls of tokenizers.
     pub calls: usize,
     pub depth: usize,
@@ -76,14 +88,14 @@ pub(super) struct Machine<'a> {
 
 impl<'a> Machine<'a> {
     pub fn new(tree: &'a Tree, model: &'a SuggestModel<'a>) -> Self {
-        let mut graph = Graph::default();
+        let mut graph = ValueGraph::default();
         let count = graph.open_size(true);
         let requests = graph.new_loop(count);
         Self {
             tree,
             model,
             graph,
-            frames: vec![Frame::default()],
+            frames: vec![NameFrame::default()],
             frame: 0,
             lists: Vec::new(),
             dicts: Vec::new(),
@@ -108,9 +120,9 @@ impl<'a> Machine<'a> {
     }
 
     /// A value that is not interpreted.
-    pub fn unknown(&mut self, text: impl Into<String>) -> Value {
+    pub fn unknown(&mut self, text: impl Into<String>) -> PyValue {
         self.reasons.push(Remark { line: self.line, text: text.into() });
-        Value::Unknown(self.reasons.len() - 1)
+        PyValue::Unknown(self.reasons.len() - 1)
     }
 
     pub fn assume(&mut self, text: impl Into<String>) {
@@ -127,7 +139,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    pub fn go_to(&mut self, node: Node<'_>) {
+    pub fn go_to(&mut self, node: SyntaxNode<'_>) {
         if node.line() > 0 {
             self.line = node.line();
             self.graph.line = node.line();
@@ -164,17 +176,17 @@ impl<'a> Machine<'a> {
     }
 
     /// The levels of lists, dictionaries and tuples in a value.
-    fn levels(&self, value: &Value) -> usize {
+    fn levels(&self, value: &PyValue) -> usize {
         match value {
-            Value::Tuple(items) => 1 + items.iter().map(|item| self.levels(item)).max().unwrap_or(0),
-            Value::List(list) => self.lists.get(*list).map_or(1, |list| list.levels),
-            Value::Dict(dict) => self.dicts.get(*dict).map_or(1, |dict| dict.levels),
+            PyValue::Tuple(items) => 1 + items.iter().map(|item| self.levels(item)).max().unwrap_or(0),
+            PyValue::List(list) => self.lists.get(*list).map_or(1, |list| list.levels),
+            PyValue::Dict(dict) => self.dicts.get(*dict).map_or(1, |dict| dict.levels),
             _ => 0,
         }
     }
 
     /// The levels of a list of values; an error beyond the bound, which lists that hold themselves reach, too.
-    pub fn levels_of<'v>(&self, values: impl Iterator<Item = &'v Value>) -> Result<usize, String> {
+    pub fn levels_of<'v>(&self, values: impl Iterator<Item = &'v PyValue>) -> Result<usize, String> {
         let levels = 1 + values.map(|value| self.levels(value)).max().unwrap_or(0);
         match levels > SUGGEST_LEVELS_MAX {
             true => Err(format!("lists are nested deeper than {SUGGEST_LEVELS_MAX} levels")),
@@ -182,7 +194,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    pub fn new_list(&mut self, items: Vec<Value>) -> Value {
+    pub fn new_list(&mut self, items: Vec<PyValue>) -> PyValue {
         let (depth, conditions) = (self.loops.len(), self.conditions.len());
         self.charge(items.len());
         let levels = match self.levels_of(items.iter()) {
@@ -191,10 +203,10 @@ impl<'a> Machine<'a> {
             Err(why) => return self.unknown(why),
         };
         self.lists.push(List { items, each: None, depth, conditions, broken: None, levels });
-        Value::List(self.lists.len() - 1)
+        PyValue::List(self.lists.len() - 1)
     }
 
-    pub fn new_each(&mut self, on: LoopId, element: Value, condition: Option<ExprId>) -> Value {
+    pub fn new_each(&mut self, on: LoopId, element: PyValue, condition: Option<ExprId>) -> PyValue {
         let levels = match self.levels_of(std::iter::once(&element)) {
             Ok(levels) => levels,
             Err(why) => return self.unknown(why),
@@ -207,7 +219,7 @@ impl<'a> Machine<'a> {
         list
     }
 
-    pub fn new_dict(&mut self, entries: Vec<(Value, Value)>) -> Value {
+    pub fn new_dict(&mut self, entries: Vec<(PyValue, PyValue)>) -> PyValue {
         let (depth, conditions) = (self.loops.len(), self.conditions.len());
         self.charge(entries.len());
         let levels = match self.levels_of(entries.iter().map(|(_, value)| value)) {
@@ -215,21 +227,21 @@ impl<'a> Machine<'a> {
             Err(why) => return self.unknown(why),
         };
         self.dicts.push(Dict { entries, depth, conditions, broken: None, levels });
-        Value::Dict(self.dicts.len() - 1)
+        PyValue::Dict(self.dicts.len() - 1)
     }
 
     pub fn list(&self, id: usize) -> List {
         self.lists.get(id).cloned().unwrap_or_default()
     }
 
-    pub fn dict(&self, id: usize) -> &[(Value, Value)] {
+    pub fn dict(&self, id: usize) -> &[(PyValue, PyValue)] {
         self.dicts.get(id).map_or(&[], |dict| dict.entries.as_slice())
     }
 
-    pub fn lookup(&self, name: &str) -> Option<Value> {
+    pub fn lookup(&self, name: &str) -> Option<PyValue> {
         let mut frame = Some(self.frame);
         while let Some(index) = frame {
-            let Frame { names, parent, .. } = self.frames.get(index)?;
+            let NameFrame { names, parent, .. } = self.frames.get(index)?;
             if let Some(value) = names.get(name) {
                 return Some(value.clone());
             }
@@ -238,13 +250,13 @@ impl<'a> Machine<'a> {
         None
     }
 
-    pub fn bind(&mut self, name: &str, value: Value) {
+    pub fn bind(&mut self, name: &str, value: PyValue) {
         if let Some(frame) = self.frames.get_mut(self.frame) {
             frame.names.insert(name.to_owned(), value);
         }
     }
 
-    pub fn run(&mut self, body: &[Node<'a>]) -> Flow {
+    pub fn run(&mut self, body: &[SyntaxNode<'a>]) -> Flow {
         let conditions = self.conditions.len();
         let flow = match self.descend() {
             true => self.run_statements(body),
@@ -255,7 +267,7 @@ impl<'a> Machine<'a> {
         flow
     }
 
-    fn run_statements(&mut self, body: &[Node<'a>]) -> Flow {
+    fn run_statements(&mut self, body: &[SyntaxNode<'a>]) -> Flow {
         for statement in body {
             self.go_to(*statement);
             if !self.may_work() {
@@ -272,7 +284,7 @@ impl<'a> Machine<'a> {
         Flow::Next
     }
 
-    fn statement(&mut self, node: Node<'a>) -> Flow {
+    fn statement(&mut self, node: SyntaxNode<'a>) -> Flow {
         match node.kind() {
             "Assign" | "AnnAssign" => {
                 let Some(value) = node.child("value") else { return Flow::Next };
@@ -286,7 +298,7 @@ impl<'a> Machine<'a> {
                 self.expression_statement(value);
             }
             "Return" => {
-                let value = node.child("value").map_or(Value::Nothing, |value| self.eval(value));
+                let value = node.child("value").map_or(PyValue::Nothing, |value| self.eval(value));
                 return Flow::Return(value);
             }
             "Raise" => return Flow::Raise,
@@ -296,7 +308,7 @@ impl<'a> Machine<'a> {
             "With" => return self.with(node),
             "Try" | "TryStar" => return self.attempt(node),
             "FunctionDef" => self.define(node),
-            "ClassDef" => self.bind(node.text("name"), Value::Class(node.index)),
+            "ClassDef" => self.bind(node.text("name"), PyValue::Class(node.index)),
             "Import" | "ImportFrom" => self.import(node),
             "Assert" | "Pass" | "Delete" | "Nonlocal" | "Global" => {
                 if matches!(node.kind(), "Nonlocal" | "Global") {
@@ -309,10 +321,10 @@ impl<'a> Machine<'a> {
         Flow::Next
     }
 
-    fn define(&mut self, node: Node<'a>) {
+    fn define(&mut self, node: SyntaxNode<'a>) {
         let frame = self.captured_frame();
         let value = match node.children("decorator_list").is_empty() {
-            true => Value::Function(super::value::Closure { node: node.index, own: None, frame }),
+            true => PyValue::Function(Closure { node: node.index, own: None, frame }),
             false => self.unknown(format!("the function '{}' has a decorator", node.text("name"))),
         };
         self.bind(node.text("name"), value);
@@ -326,7 +338,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Takes all that a statement may assign as not known.
-    fn forget(&mut self, node: Node<'a>, why: &str) {
+    fn forget(&mut self, node: SyntaxNode<'a>, why: &str) {
         let why = self.unknown(why);
         for below in node.descendants() {
             match below.kind() {
@@ -341,42 +353,44 @@ impl<'a> Machine<'a> {
     }
 
     /// Takes what a call may change as not known: its arguments, and the object whose method it is.
-    pub fn disturb(&mut self, call: Node<'a>, why: &Value) {
+    pub fn disturb(&mut self, call: SyntaxNode<'a>, why: &PyValue) {
         let receiver = call.child("func").and_then(|function| function.child("value"));
         let mut touched: Vec<_> = call.children("args").into_iter().chain(receiver).collect();
         touched.extend(call.children("keywords").into_iter().filter_map(|keyword| keyword.child("value")));
         for node in touched {
             match (node.kind(), self.quiet(node)) {
-                (_, Value::List(list)) => {
-                    if let (Some(list), Value::Unknown(reason)) = (self.lists.get_mut(list), why) {
+                (_, PyValue::List(list)) => {
+                    if let (Some(list), PyValue::Unknown(reason)) = (self.lists.get_mut(list), why) {
                         list.broken = Some(*reason);
                     }
                 }
-                ("Name", Value::Array(..) | Value::Dict(_) | Value::Object(_)) => {
+                ("Name", PyValue::Array(..) | PyValue::Dict(_) | PyValue::Object(_)) => {
                     self.bind(node.text("id"), why.clone())
                 }
-                ("Attribute", Value::Array(..) | Value::Dict(_) | Value::Object(_)) => self.assign(node, why.clone()),
+                ("Attribute", PyValue::Array(..) | PyValue::Dict(_) | PyValue::Object(_)) => {
+                    self.assign(node, why.clone())
+                }
                 _ => {}
             }
         }
     }
 
     /// The value of a name or an attribute; nothing for other expressions.
-    fn quiet(&mut self, node: Node<'a>) -> Value {
+    fn quiet(&mut self, node: SyntaxNode<'a>) -> PyValue {
         match node.kind() {
-            "Name" => self.lookup(node.text("id")).unwrap_or(Value::Nothing),
+            "Name" => self.lookup(node.text("id")).unwrap_or(PyValue::Nothing),
             "Attribute" => match node.child("value").map(|value| self.quiet(value)) {
-                Some(Value::Instance(instance)) => {
+                Some(PyValue::Instance(instance)) => {
                     let attributes = self.instances.get(instance).map(|instance| &instance.attributes);
-                    attributes.and_then(|known| known.get(node.text("attr")).cloned()).unwrap_or(Value::Nothing)
+                    attributes.and_then(|known| known.get(node.text("attr")).cloned()).unwrap_or(PyValue::Nothing)
                 }
-                _ => Value::Nothing,
+                _ => PyValue::Nothing,
             },
-            _ => Value::Nothing,
+            _ => PyValue::Nothing,
         }
     }
 
-    pub fn assign(&mut self, target: Node<'a>, value: Value) {
+    pub fn assign(&mut self, target: SyntaxNode<'a>, value: PyValue) {
         match target.kind() {
             "Name" => self.bind(target.text("id"), value),
             "Tuple" | "List" => self.unpack(target, value),
@@ -390,11 +404,11 @@ impl<'a> Machine<'a> {
                     true => value,
                     false => self.unknown("an attribute depends on a condition"),
                 };
-                if let Value::Object(object) = &object {
+                if let PyValue::Object(object) = &object {
                     let why = self.unknown(format!("'{}' of an object is set", target.text("attr")));
                     self.replace_object(object, &why);
                 }
-                if let Value::Instance(instance) = object
+                if let PyValue::Instance(instance) = object
                     && let Some(instance) = self.instances.get_mut(instance)
                 {
                     instance.attributes.insert(target.text("attr").to_owned(), value);
@@ -405,13 +419,13 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn unpack(&mut self, target: Node<'a>, value: Value) {
+    fn unpack(&mut self, target: SyntaxNode<'a>, value: PyValue) {
         let targets = target.children("elts");
         let parts = match self.parts(&value, targets.len()) {
             Ok(parts) => parts,
             Err(why) => {
                 let why = match value {
-                    Value::Unknown(_) => value,
+                    PyValue::Unknown(_) => value,
                     _ => self.unknown(why),
                 };
                 vec![why; targets.len()]
@@ -421,14 +435,14 @@ impl<'a> Machine<'a> {
     }
 
     /// The parts of a value that is unpacked into `count` names.
-    fn parts(&mut self, value: &Value, count: usize) -> Result<Vec<Value>, String> {
+    fn parts(&mut self, value: &PyValue, count: usize) -> Result<Vec<PyValue>, String> {
         let wrong = || format!("it cannot be unpacked into {count} names");
         let parts = match value {
-            Value::Tuple(items) => items.clone(),
-            Value::List(list) => self.list(*list).items,
-            Value::Array(id, kind) => {
+            PyValue::Tuple(items) => items.clone(),
+            PyValue::List(list) => self.list(*list).items,
+            PyValue::Array(id, kind) => {
                 let first = self.graph.shape(*id).first().copied().ok_or_else(wrong)?;
-                if first != super::graph::Dim::Known(count as u64) {
+                if first != Dim::Known(count as u64) {
                     return Err(wrong());
                 }
                 let take = |place| self.item(*id, *kind, place);
@@ -439,10 +453,10 @@ impl<'a> Machine<'a> {
         if parts.len() == count { Ok(parts) } else { Err(wrong()) }
     }
 
-    fn augment(&mut self, node: Node<'a>) {
+    fn augment(&mut self, node: SyntaxNode<'a>) {
         let (Some(target), Some(value)) = (node.child("target"), node.child("value")) else { return };
         let (old, new) = (self.eval(target), self.eval(value));
-        if let (Value::List(list), "Add") = (&old, node.text("op")) {
+        if let (PyValue::List(list), "Add") = (&old, node.text("op")) {
             self.extend(*list, &new);
             return;
         }
@@ -501,15 +515,15 @@ impl<'a> Machine<'a> {
         id
     }
 
-    fn with(&mut self, node: Node<'a>) -> Flow {
+    fn with(&mut self, node: SyntaxNode<'a>) -> Flow {
         for item in node.children("items") {
-            let value = item.child("context_expr").map_or(Value::Nothing, |context| self.eval(context));
+            let value = item.child("context_expr").map_or(PyValue::Nothing, |context| self.eval(context));
             item.child("optional_vars").into_iter().for_each(|target| self.assign(target, value.clone()));
         }
         self.run(&node.children("body"))
     }
 
-    fn attempt(&mut self, node: Node<'a>) -> Flow {
+    fn attempt(&mut self, node: SyntaxNode<'a>) -> Flow {
         if self.frame != 0 && !self.loops.is_empty() {
             self.assume("'except' is left out: the steps answer mistakes in their own words");
         }
@@ -525,7 +539,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn import(&mut self, node: Node<'a>) {
+    fn import(&mut self, node: SyntaxNode<'a>) {
         for alias in node.children("names") {
             let (name, renamed) = (alias.text("name"), alias.text("asname"));
             let is_from = node.kind() == "ImportFrom";
@@ -542,14 +556,14 @@ impl<'a> Machine<'a> {
             let is_relative = node.text("level").parse::<u32>().is_ok_and(|level| level > 0);
             let value = match is_relative {
                 true => self.unknown(format!("'{name}' is of another file, which is not read")),
-                false => Value::Library(super::library::canonical(&full)),
+                false => PyValue::Library(crate::suggest::library::canonical(&full)),
             };
             self.bind(bound, value);
         }
     }
 
     /// Appends an element to a list.
-    pub fn append(&mut self, list: usize, value: Value) {
+    pub fn append(&mut self, list: usize, value: PyValue) {
         let (depth, active) = (self.loops.len(), self.loops.last().copied());
         let Some(known) = self.lists.get(list) else { return };
         let (made, conditions) = (known.depth, self.conditions.get(known.conditions..).unwrap_or_default().to_vec());
@@ -558,7 +572,7 @@ impl<'a> Machine<'a> {
         let levels = match self.levels_of(std::iter::once(&value)) {
             Ok(levels) if !is_full => levels.max(known_levels),
             _ => {
-                let Value::Unknown(reason) = self.unknown("a list is nested too deeply or too long") else { return };
+                let PyValue::Unknown(reason) = self.unknown("a list is nested too deeply or too long") else { return };
                 self.lists.get_mut(list).into_iter().for_each(|list| list.broken = Some(reason));
                 return;
             }
@@ -579,7 +593,7 @@ impl<'a> Machine<'a> {
                 self.lists.get_mut(list).into_iter().for_each(|list| list.each = Some(each.clone()));
             }
             Some(Err(why)) => {
-                let Value::Unknown(reason) = self.unknown(why) else { return };
+                let PyValue::Unknown(reason) = self.unknown(why) else { return };
                 self.lists.get_mut(list).into_iter().for_each(|list| list.broken = Some(reason));
             }
         }
@@ -590,24 +604,24 @@ impl<'a> Machine<'a> {
         for condition in conditions {
             all = Some(match all {
                 None => *condition,
-                Some(before) => self.logical(super::op::Logic::And, before, *condition)?,
+                Some(before) => self.logical(Logic::And, before, *condition)?,
             });
         }
         Ok(all)
     }
 
     /// Appends the elements of another list.
-    pub fn extend(&mut self, list: usize, other: &Value) {
+    pub fn extend(&mut self, list: usize, other: &PyValue) {
         match self.items(other) {
             Ok(items) => items.into_iter().for_each(|item| self.append(list, item)),
             Err(why) => {
-                let Value::Unknown(reason) = self.unknown(why) else { return };
+                let PyValue::Unknown(reason) = self.unknown(why) else { return };
                 self.lists.get_mut(list).into_iter().for_each(|list| list.broken = Some(reason));
             }
         }
     }
 
-    fn expression_statement(&mut self, value: Node<'a>) {
+    fn expression_statement(&mut self, value: SyntaxNode<'a>) {
         if value.kind() == "Constant" {
             return;
         }
@@ -620,7 +634,7 @@ impl<'a> Machine<'a> {
         }
         let before = self.reasons.len();
         let result = self.eval(value);
-        if let (Value::Unknown(reason), "Call") = (&result, value.kind()) {
+        if let (PyValue::Unknown(reason), "Call") = (&result, value.kind()) {
             let text = self.reasons.get(*reason).map(|reason| reason.text.clone()).unwrap_or_default();
             if *reason >= before {
                 self.effect(format!("a call is left out: {text}"));
@@ -630,23 +644,23 @@ impl<'a> Machine<'a> {
     }
 
     /// A call that changes a tokenizer; false for others.
-    fn change_tokenizer(&mut self, call: Node<'a>) -> bool {
+    fn change_tokenizer(&mut self, call: SyntaxNode<'a>) -> bool {
         let Some(function) = call.child("func").filter(|function| function.kind() == "Attribute") else { return false };
         let name = function.text("attr");
         if !["enable_padding", "enable_truncation", "no_padding", "no_truncation"].contains(&name) {
             return false;
         }
         let Some(receiver) = function.child("value") else { return false };
-        let Value::Object(object) = self.eval(receiver) else { return false };
+        let PyValue::Object(object) = self.eval(receiver) else { return false };
         let Object::Tokenizer(tokenizer) = &*object else { return false };
-        let mut arguments = super::value::Arguments::default();
-        arguments.positional = call.children("args").into_iter().map(|argument| self.eval(argument)).collect();
+        let positional = call.children("args").into_iter().map(|argument| self.eval(argument)).collect();
+        let mut arguments = Arguments { positional, named: Vec::new() };
         for keyword in call.children("keywords") {
-            let value = keyword.child("value").map_or(Value::Nothing, |value| self.eval(value));
+            let value = keyword.child("value").map_or(PyValue::Nothing, |value| self.eval(value));
             arguments.named.push((keyword.text("arg").to_owned(), value));
         }
         let changed = match Self::changed_tokenizer(tokenizer, name, &arguments) {
-            Some(Ok(changed)) => Value::object(Object::Tokenizer(changed)),
+            Some(Ok(changed)) => PyValue::object(Object::Tokenizer(changed)),
             Some(Err(why)) => self.unknown(format!("'{name}': {why}")),
             None => return false,
         };
@@ -655,211 +669,23 @@ impl<'a> Machine<'a> {
     }
 
     /// Gives all names of an object another value.
-    fn replace_object(&mut self, object: &Rc<Object>, by: &Value) {
-        let is_it = |value: &Value| matches!(value, Value::Object(known) if Rc::ptr_eq(known, object));
+    fn replace_object(&mut self, object: &Arc<Object>, by: &PyValue) {
+        let is_it = |value: &PyValue| matches!(value, PyValue::Object(known) if Arc::ptr_eq(known, object));
         let names = self.frames.iter_mut().flat_map(|frame| frame.names.values_mut());
         let attributes = self.instances.iter_mut().flat_map(|instance| instance.attributes.values_mut());
         names.chain(attributes).filter(|value| is_it(value)).for_each(|value| *value = by.clone());
     }
 
     /// The response that a value is, if it is one.
-    pub fn as_object(value: &Value) -> Option<&Object> {
+    pub fn as_object(value: &PyValue) -> Option<&Object> {
         match value {
-            Value::Object(object) => Some(object),
+            PyValue::Object(object) => Some(object),
             _ => None,
         }
     }
 
-    /// The row of a loop over a value.
-    pub fn element_of(&mut self, value: &Value) -> Result<(LoopId, Value, Option<ExprId>), String> {
-        match value {
-            Value::Array(id, kind) => {
-                let length = self.graph.shape(*id).first().copied().ok_or("a number cannot be iterated")?;
-                let on = self.graph.new_loop(length);
-                let row = self.graph.row(on, *id)?;
-                Ok((on, Value::Array(row, *kind), None))
-            }
-            Value::Object(object) if **object == Object::Requests => {
-                Ok((self.requests, Value::object(Object::Request), None))
-            }
-            Value::List(list) => {
-                let each = self.list(*list).each.ok_or("it has no rows")?;
-                Ok((each.on, each.element, each.condition))
-            }
-            _ => Err("it is not known how to iterate it".to_owned()),
-        }
-    }
-
-    fn for_each(&mut self, node: Node<'a>) -> Flow {
-        let (Some(target), Some(iterable)) = (node.child("target"), node.child("iter")) else { return Flow::Next };
-        let value = self.eval(iterable);
-        let body = node.children("body");
-        if let Ok(items) = self.items(&value) {
-            for item in items {
-                self.assign(target, item);
-                match self.run(&body) {
-                    Flow::Next | Flow::Continue => {}
-                    Flow::Break => return Flow::Next,
-                    other => return other,
-                }
-            }
-            return self.run(&node.children("orelse"));
-        }
-        match self.element_of(&value) {
-            Ok((on, element, condition)) => self.for_rows(node, on, element, condition),
-            Err(why) => {
-                let why = match value {
-                    Value::Unknown(reason) => self.reasons.get(reason).map(|reason| reason.text.clone()).unwrap_or(why),
-                    _ => why,
-                };
-                self.forget(node, &format!("a loop is not followed: {why}"));
-                Flow::Next
-            }
-        }
-    }
-
-    /// Runs a loop over rows once.
-    fn for_rows(&mut self, node: Node<'a>, on: LoopId, element: Value, condition: Option<ExprId>) -> Flow {
-        let body = node.children("body");
-        let names = changed_names(&body);
-        let mut carried = Vec::new();
-        for name in names {
-            let is_known = self.frames.get(self.frame).is_some_and(|frame| frame.names.contains_key(&name));
-            let marker = self.graph.add(Op::Carried(on), Vec::new(), Kind::Number(super::Datatype::Int64), Vec::new());
-            if let (true, Ok(marker)) = (is_known, marker) {
-                self.bind(&name, Value::Array(marker, super::value::ArrayKind::Python));
-                carried.push((name, marker));
-            }
-        }
-        self.loops.push(on);
-        let conditions = self.conditions.len();
-        self.conditions.extend(condition);
-        let target = node.child("target");
-        target.into_iter().for_each(|target| self.assign(target, element.clone()));
-        let flow = self.run(&body);
-        self.conditions.truncate(conditions);
-        self.loops.pop();
-        for (name, marker) in carried {
-            let last = self.lookup(&name).unwrap_or(Value::Nothing);
-            self.carried.insert(marker, last);
-            let why = self.unknown(format!("'{name}' changes from row to row of a loop"));
-            self.bind(&name, why);
-        }
-        match flow {
-            Flow::Break => {
-                self.forget(node, "a loop over rows ends early");
-                Flow::Next
-            }
-            Flow::Return(value) if on != self.requests => match value {
-                Value::Unknown(_) => Flow::Return(value),
-                _ => Flow::Return(self.unknown("a loop over rows returns at its first row")),
-            },
-            Flow::Return(value) => Flow::Return(value),
-            Flow::Raise => Flow::Raise,
-            Flow::Next | Flow::Continue => Flow::Next,
-        }
-    }
-
-    fn branch(&mut self, node: Node<'a>) -> Flow {
-        let Some(test) = node.child("test") else { return Flow::Next };
-        let value = self.eval(test);
-        let (body, other) = (node.children("body"), node.children("orelse"));
-        self.go_to(node);
-        match self.truth(&value) {
-            Some(true) => return self.run(&body),
-            Some(false) => return self.run(&other),
-            None => {}
-        }
-        if other.is_empty() && is_resize(node, &body) {
-            // A resize to its own size changes nothing.
-            return self.run(&body);
-        }
-        let last = body.last().map_or("", |last| last.kind());
-        if last == "Raise" || self.is_refusal(&body) {
-            self.assume("a check of the request is left out: the steps refuse in their own words");
-            return self.run(&other);
-        }
-        let condition = match &value {
-            Value::Array(id, _) if self.graph.rank(*id) == 0 && !self.loops.is_empty() => Some(*id),
-            _ => None,
-        };
-        let Some(condition) = condition else {
-            let why = match &value {
-                Value::Unknown(reason) => self.reasons.get(*reason).map(|reason| reason.text.clone()),
-                _ => None,
-            };
-            self.forget(node, &why.unwrap_or_else(|| "a condition is not known".to_owned()));
-            let leaves = [&body, &other].iter().any(|block| block.iter().any(|node| ends_early(*node)));
-            if leaves {
-                return Flow::Return(self.unknown("a condition that is not known decides the result"));
-            }
-            return Flow::Next;
-        };
-        self.branch_by_row(&body, &other, condition)
-    }
-
-    fn names(&self) -> BTreeMap<String, Value> {
-        self.frames.get(self.frame).map(|frame| frame.names.clone()).unwrap_or_default()
-    }
-
-    fn is_unequal(&self, condition: ExprId, left: ExprId, right: ExprId) -> bool {
-        let inputs = &self.graph.get(condition).inputs;
-        *self.graph.op(condition) == Op::Compare(super::op::Comparison::Unequal)
-            && (inputs.as_slice() == [left, right] || inputs.as_slice() == [right, left])
-    }
-
-    /// Runs both sides of a condition on a row.
-    fn branch_by_row(&mut self, body: &[Node<'a>], other: &[Node<'a>], condition: ExprId) -> Flow {
-        let negated = self.logical_not(condition);
-        let Ok(negated) = negated else { return Flow::Return(self.unknown("the file makes too many tensors")) };
-        let before = self.names();
-        let (mut flows, mut results) = (Vec::new(), Vec::new());
-        for (block, condition) in [(body, condition), (other, negated)] {
-            self.frames.get_mut(self.frame).into_iter().for_each(|frame| frame.names = before.clone());
-            self.conditions.push(condition);
-            flows.push(self.run(block));
-            self.conditions.pop();
-            results.push(self.names());
-        }
-        let [ours, theirs] = [0, 1].map(|place| results.get(place).cloned().unwrap_or_default());
-        for name in ours.keys().chain(theirs.keys()) {
-            let (one, two) = (ours.get(name), theirs.get(name));
-            if one == two {
-                continue;
-            }
-            let merged = match (one, two) {
-                // `if x != last: last = x` leaves x in any case.
-                (Some(Value::Array(new, kind)), Some(Value::Array(old, _)))
-                    if self.is_unequal(condition, *new, *old) =>
-                {
-                    Value::Array(*new, *kind)
-                }
-                _ => self.unknown(format!("'{name}' depends on a condition")),
-            };
-            self.bind(name, merged);
-        }
-        match (flows.first(), flows.get(1)) {
-            (Some(Flow::Continue), Some(Flow::Next)) => self.conditions.push(negated),
-            (Some(Flow::Next), Some(Flow::Continue)) => self.conditions.push(condition),
-            (Some(Flow::Next), Some(Flow::Next)) => {}
-            _ => return Flow::Return(self.unknown("a condition on a row ends the loop")),
-        }
-        Flow::Next
-    }
-
-    /// Returns true if a block answers a request with an error.
-    fn is_refusal(&self, body: &[Node<'a>]) -> bool {
-        let is_error = |node: &Node<'_>| {
-            node.descendants().iter().any(|below| {
-                below.kind() == "keyword" && below.text("arg") == "error" || below.text("attr") == "TritonError"
-            })
-        };
-        body.iter().any(is_error)
-            && body.last().is_some_and(|last| matches!(last.kind(), "Continue" | "Return" | "Expr"))
-    }
-
-    pub fn begin_frame(&mut self, parent: Option<usize>, names: Vec<(String, Value)>) {
-        self.frames.push(Frame { names: names.into_iter().collect(), parent, is_captured: false });
+    pub fn begin_frame(&mut self, parent: Option<usize>, names: Vec<(String, PyValue)>) {
+        self.frames.push(NameFrame { names: names.into_iter().collect(), parent, is_captured: false });
         self.frame = self.frames.len() - 1;
     }
 
@@ -872,7 +698,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Calls a function of the file.
-    pub fn enter(&mut self, parent: Option<usize>, names: Vec<(String, Value)>, body: &[Node<'a>]) -> Value {
+    pub fn enter(&mut self, parent: Option<usize>, names: Vec<(String, PyValue)>, body: &[SyntaxNode<'a>]) -> PyValue {
         if self.depth >= SUGGEST_CALLS_MAX {
             return self.unknown(format!("calls are nested deeper than {SUGGEST_CALLS_MAX}"));
         }
@@ -887,45 +713,10 @@ impl<'a> Machine<'a> {
         match flow {
             Flow::Return(value) => value,
             Flow::Raise => self.unknown("the function raises an exception"),
-            _ => Value::Nothing,
+            _ => PyValue::Nothing,
         }
     }
 }
 
 /// The reason at the bound of nesting.
 pub(super) const TOO_NESTED: &str = "the file is nested too deeply, or calls itself";
-
-/// The names that statements assign.
-fn changed_names(body: &[Node<'_>]) -> Vec<String> {
-    let mut names = Vec::new();
-    for node in body.iter().flat_map(|statement| statement.descendants()) {
-        let targets = match node.kind() {
-            "Assign" => node.children("targets"),
-            "AugAssign" => node.child("target").into_iter().collect(),
-            _ => Vec::new(),
-        };
-        for target in targets.into_iter().filter(|target| target.kind() == "Name") {
-            if !names.contains(&target.text("id").to_owned()) {
-                names.push(target.text("id").to_owned());
-            }
-        }
-    }
-    names
-}
-
-/// Returns true for `if shape != size: image = cv2.resize(image, size)`.
-fn is_resize(node: Node<'_>, body: &[Node<'_>]) -> bool {
-    let differs = node.child("test").is_some_and(|test| test.texts("ops") == ["NotEq"]);
-    let size = node.child("test").and_then(|test| test.children("comparators").first().map(|size| size.text("id")));
-    let [assign] = body else { return false };
-    let Some(call) = assign.child("value").filter(|call| call.kind() == "Call") else { return false };
-    let is_named = |argument: Option<&Node<'_>>| {
-        argument.is_some_and(|argument| Some(argument.text("id")) == size && size != Some(""))
-    };
-    let function = call.child("func").map_or("", |function| function.text("attr"));
-    differs && function == "resize" && is_named(call.children("args").get(1))
-}
-
-fn ends_early(node: Node<'_>) -> bool {
-    node.descendants().iter().any(|below| matches!(below.kind(), "Return" | "Continue" | "Break"))
-}

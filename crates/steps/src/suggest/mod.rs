@@ -6,22 +6,13 @@
 //! and the graph of each output becomes steps (`lower`). All that is not understood is named with its line; a value that depends
 //! on it is never used. Sizes, nesting and work have bounds in `limits`.
 
-mod array;
-mod boxes;
-mod evaluate;
 mod graph;
 mod library;
 mod lower;
 mod machine;
-mod numeric;
 mod op;
-mod part;
-mod picture;
-mod python;
 mod report;
-mod token;
 mod tree;
-mod triton;
 mod value;
 
 use std::collections::BTreeMap;
@@ -31,7 +22,7 @@ use base::tensor::Datatype;
 
 use crate::fields::ReadStepFile;
 use crate::list::StepList;
-use crate::suggest::lower::Lowering;
+use crate::suggest::lower::StepLowering;
 use crate::suggest::machine::Machine;
 use crate::suggest::tree::Tree;
 
@@ -96,11 +87,11 @@ pub fn suggest(tree: &str, model: &SuggestModel<'_>) -> Result<Suggestion, Error
             Vec::new()
         }
     };
-    let mut lowering = Lowering::new(&mut machine);
+    let mut lowering = StepLowering::new(&mut machine);
     for (name, value, line) in &outputs {
         if let Err(why) = lowering.output(name, value) {
             open.push(match value {
-                value::Value::Unknown(reason) => {
+                value::PyValue::Unknown(reason) => {
                     lowering.machine.reasons.get(*reason).cloned().unwrap_or(placed(*line, why))
                 }
                 _ => match lowering.machine.reason_of(&[value]) {

@@ -1,11 +1,8 @@
 //! Operations of the graph.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use base::tensor::Datatype;
-
-use crate::suggest::graph::{Dim, LoopId};
-use crate::suggest::picture::PictureOp;
 
 /// The elements of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,30 +16,43 @@ pub enum Kind {
     Text,
 }
 
+/// The place of an expression in a graph.
+pub type ExprId = usize;
+/// A loop over rows.
+pub type LoopId = usize;
+
+/// The size of a dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dim {
+    Known(u64),
+    /// Any size; two dimensions with the same number have the same size.
+    Open(usize),
+}
+
 /// An operation. Axes count from the end, from -1.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
     Absolute,
     Argmax(i64),
     Argsort(Order),
-    Binary(Arithmetic),
+    Binary(ArithmeticOp),
     /// A variable that a loop changes, as the row before left it.
     Carried(LoopId),
     Cast,
     Clip(f64, f64),
-    Compare(Comparison),
+    Compare(CompareOp),
     Concat(i64),
-    Constant(Rc<Vec<f64>>),
+    Constant(Arc<Vec<f64>>),
     /// The number of the row in a loop.
     Counter(LoopId),
-    Ctc(Rc<CtcForm>),
+    Ctc(Arc<CtcForm>),
     Decode,
     Detokenize {
         file: String,
         skips_special: bool,
     },
     /// The text of values in a template of JSON; the operands are its tensors.
-    Dumps(Rc<Template>),
+    Dumps(Arc<JsonTemplate>),
     Encode,
     Exp,
     /// Repeated along axes of size 1.
@@ -54,10 +64,10 @@ pub enum Op {
     Input(String),
     /// A member of a JSON text.
     Json(String),
-    Labels(Rc<Vec<String>>),
+    Labels(Arc<Vec<String>>),
     Logical(Logic),
     /// The boxes that a suppression keeps, as indices of its rows.
-    Nms(Rc<NmsForm>),
+    Nms(Arc<NmsForm>),
     Norm {
         axis: i64,
         keeps: bool,
@@ -87,7 +97,7 @@ pub enum Op {
     /// Places along an axis.
     Select {
         axis: i64,
-        indices: Rc<Vec<i64>>,
+        indices: Arc<Vec<i64>>,
     },
     Sigmoid,
     /// The size of a dimension.
@@ -105,7 +115,7 @@ pub enum Op {
         axis: i64,
         index: i64,
     },
-    Tokens(Rc<TokensForm>),
+    Tokens(Arc<TokensForm>),
     /// The highest values, or their indices, along the last axis.
     Top {
         count: u64,
@@ -119,7 +129,7 @@ pub enum Op {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arithmetic {
+pub enum ArithmeticOp {
     Add,
     Divide,
     Multiply,
@@ -128,7 +138,7 @@ pub enum Arithmetic {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Comparison {
+pub enum CompareOp {
     Equal,
     Greater,
     GreaterEqual,
@@ -197,15 +207,66 @@ pub struct NmsForm {
 
 /// A JSON text with tensors.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Template {
+pub enum JsonTemplate {
     /// JSON as it is.
     Literal(String),
-    List(Vec<Template>),
-    Table(Vec<(String, Template)>),
+    List(Vec<JsonTemplate>),
+    Table(Vec<(String, JsonTemplate)>),
     /// The operand at this place, rounded to places after the point.
     Tensor(usize, Option<i64>),
     /// A list over the first dimension of the operands inside, of which the first is at this place.
-    Each(usize, Box<Template>),
+    Each(usize, Box<JsonTemplate>),
+}
+
+/// An operation on images.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PictureOp {
+    /// The bytes of a text in base64.
+    Base64,
+    Crop {
+        height: u64,
+        width: u64,
+    },
+    /// Decodes a file, with the library's name.
+    Decode(&'static str),
+    /// One scale into a size, with a colour around.
+    Letterbox {
+        height: u64,
+        width: u64,
+        form: LetterboxForm,
+    },
+    /// A processor of transformers, by its file.
+    Preprocessor(String),
+    Resize {
+        height: u64,
+        width: u64,
+        filter: &'static str,
+    },
+    /// To a size that formulas state.
+    ResizeTo {
+        height: String,
+        width: String,
+        filter: &'static str,
+    },
+    /// `convert("RGB")`.
+    Rgb,
+    /// The shorter side to a length.
+    Shortest {
+        side: u64,
+        filter: &'static str,
+    },
+    /// Turned upright by EXIF.
+    Upright,
+}
+
+/// The parameters of a letterbox.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LetterboxForm {
+    pub is_rounded: bool,
+    pub is_centred: bool,
+    pub enlarges: bool,
+    pub colour: u64,
+    pub filter: &'static str,
 }
 
 impl Op {

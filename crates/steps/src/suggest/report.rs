@@ -1,19 +1,19 @@
-//! The result of [`crate::suggest::suggest`], and its texts.
+//! The result of [`crate::suggest`], and its texts.
 
 use crate::suggest::Remark;
+use crate::suggest::library::quoted;
 use crate::suggest::lower::StepDraft;
-use crate::suggest::python::quoted;
 
 /// A proposal.
 #[derive(Clone, Debug)]
 pub struct Suggestion {
     /// The steps, in their order.
     pub steps: Vec<SuggestedStep>,
-    /// What is not interpreted and reaches an output; empty for a complete proposal.
+    /// The lines that are not interpreted and reach an output; empty for a complete proposal.
     pub open: Vec<Remark>,
-    /// What the proposal takes for granted.
+    /// The assumptions of the proposal.
     pub assumptions: Vec<Remark>,
-    /// What the model does besides, and the steps do not.
+    /// The effects of model.py that the steps do not have.
     pub effects: Vec<Remark>,
 }
 

@@ -11,11 +11,11 @@ use crate::limits::{SUGGEST_DEPTH_MAX, SUGGEST_NODES_MAX, SUGGEST_TREE_SIZE_MAX}
 #[derive(Debug)]
 pub struct Tree {
     /// Children come before their parents; the last one is the module.
-    nodes: Vec<TreeNode>,
+    nodes: Vec<SyntaxEntry>,
 }
 
 #[derive(Debug)]
-struct TreeNode {
+struct SyntaxEntry {
     kind: String,
     line: usize,
     fields: Vec<(String, TreeField)>,
@@ -25,7 +25,7 @@ struct TreeNode {
 enum TreeField {
     /// `None` stands for a child that is not there, as a key of `{**other}`.
     List(Vec<Option<usize>>),
-    Node(usize),
+    SyntaxNode(usize),
     Nothing,
     Text(String),
     Texts(Vec<String>),
@@ -33,11 +33,11 @@ enum TreeField {
 
 /// A node of a tree.
 #[derive(Clone, Copy)]
-pub struct Node<'a> {
+pub struct SyntaxNode<'a> {
     tree: &'a Tree,
     /// Its place in the tree.
     pub index: usize,
-    node: &'a TreeNode,
+    node: &'a SyntaxEntry,
 }
 
 impl Tree {
@@ -73,17 +73,17 @@ impl Tree {
     }
 
     /// The module.
-    pub fn root(&self) -> Option<Node<'_>> {
+    pub fn root(&self) -> Option<SyntaxNode<'_>> {
         self.node(self.nodes.len().checked_sub(1)?)
     }
 
     /// The node at a place.
-    pub fn node(&self, index: usize) -> Option<Node<'_>> {
-        self.nodes.get(index).map(|node| Node { tree: self, index, node })
+    pub fn node(&self, index: usize) -> Option<SyntaxNode<'_>> {
+        self.nodes.get(index).map(|node| SyntaxNode { tree: self, index, node })
     }
 }
 
-impl<'a> Node<'a> {
+impl<'a> SyntaxNode<'a> {
     /// The class in Python's module `ast`.
     pub fn kind(self) -> &'a str {
         &self.node.kind
@@ -95,20 +95,20 @@ impl<'a> Node<'a> {
     }
 
     /// The child with this name.
-    pub fn child(self, name: &str) -> Option<Node<'a>> {
+    pub fn child(self, name: &str) -> Option<SyntaxNode<'a>> {
         match self.field(name)? {
-            TreeField::Node(index) => self.tree.node(*index),
+            TreeField::SyntaxNode(index) => self.tree.node(*index),
             _ => None,
         }
     }
 
     /// The children in a list; those that are not there are left out.
-    pub fn children(self, name: &str) -> Vec<Node<'a>> {
+    pub fn children(self, name: &str) -> Vec<SyntaxNode<'a>> {
         self.places(name).into_iter().flatten().collect()
     }
 
     /// The children in a list, each with its place.
-    pub fn places(self, name: &str) -> Vec<Option<Node<'a>>> {
+    pub fn places(self, name: &str) -> Vec<Option<SyntaxNode<'a>>> {
         match self.field(name) {
             Some(TreeField::List(list)) => list.iter().map(|index| self.tree.node((*index)?)).collect(),
             _ => Vec::new(),
@@ -132,7 +132,7 @@ impl<'a> Node<'a> {
     }
 
     /// All nodes below it, and itself, in no order that means something.
-    pub fn descendants(self) -> Vec<Node<'a>> {
+    pub fn descendants(self) -> Vec<SyntaxNode<'a>> {
         let (mut found, mut next) = (vec![self], 0);
         while let Some(node) = found.get(next).copied() {
             // A malformed tree may use a node twice.
@@ -150,25 +150,25 @@ impl<'a> Node<'a> {
     }
 }
 
-fn children(node: &TreeNode) -> impl Iterator<Item = usize> + '_ {
+fn children(node: &SyntaxEntry) -> impl Iterator<Item = usize> + '_ {
     node.fields.iter().flat_map(|(_, field)| {
         let several = match field {
             TreeField::List(list) => list.as_slice(),
             _ => &[],
         };
-        let one = if let TreeField::Node(index) = field { Some(*index) } else { None };
+        let one = if let TreeField::SyntaxNode(index) = field { Some(*index) } else { None };
         one.into_iter().chain(several.iter().flatten().copied())
     })
 }
 
 /// Reads a node; `None` if it is malformed, or refers to one that is not before it.
-fn node(placed: Placed, place: usize) -> Option<TreeNode> {
+fn node(placed: Placed, place: usize) -> Option<SyntaxEntry> {
     let PlacedValue::List(list) = placed.value else { return None };
     let [kind, line, fields] = <[Placed; 3]>::try_from(list).ok()?;
     let PlacedValue::String(kind) = kind.value else { return None };
     let PlacedValue::Table(members) = fields.value else { return None };
     let fields = members.into_iter().map(|PlacedMember { name, value, .. }| Some((name, field(value.value, place)?)));
-    Some(TreeNode { kind, line: index(&line.value, usize::MAX)?, fields: fields.collect::<Option<_>>()? })
+    Some(SyntaxEntry { kind, line: index(&line.value, usize::MAX)?, fields: fields.collect::<Option<_>>()? })
 }
 
 fn field(value: PlacedValue, place: usize) -> Option<TreeField> {
@@ -189,7 +189,7 @@ fn field(value: PlacedValue, place: usize) -> Option<TreeField> {
             };
             TreeField::List(list.iter().map(child).collect::<Option<_>>()?)
         }
-        other => TreeField::Node(index(&other, place)?),
+        other => TreeField::SyntaxNode(index(&other, place)?),
     })
 }
 

@@ -1,15 +1,12 @@
 //! Values of Python as far as they are known, and the arguments of a call.
 
+use crate::suggest::op::{ExprId, LoopId};
 use std::collections::BTreeMap;
-use std::rc::Rc;
-
-use crate::suggest::graph::{ExprId, LoopId};
-use crate::suggest::picture::Transform;
-use crate::suggest::token::Tokenizer;
+use std::sync::Arc;
 
 /// A value of Python.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum PyValue {
     Array(ExprId, ArrayKind),
     Bool(bool),
     /// A class of the file.
@@ -26,15 +23,15 @@ pub enum Value {
     /// Something of a module, by its full name.
     Library(String),
     List(usize),
-    Method(Box<Value>, String),
+    Method(Box<PyValue>, String),
     Nothing,
-    Object(Rc<Object>),
+    Object(Arc<Object>),
     /// A path below the model's directory.
     Path(String),
     Raw(Vec<u8>),
-    Slice(Box<[Value; 3]>),
+    Slice(Box<[PyValue; 3]>),
     Text(String),
-    Tuple(Vec<Value>),
+    Tuple(Vec<PyValue>),
     /// Not interpreted, for the reason at this place.
     Unknown(usize),
 }
@@ -61,6 +58,30 @@ pub struct Closure {
     pub frame: Option<usize>,
 }
 
+/// A tokenizer, as an object of Python.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tokenizer {
+    /// The path of the `tokenizer.json`.
+    pub file: String,
+    /// The path of the `tokenizer_config.json`, for one of transformers.
+    pub config: Option<String>,
+    /// Parameters that calls of `enable_padding` and `enable_truncation` set, in the package tokenizers.
+    pub padding: Vec<(&'static str, String)>,
+    pub truncation: Vec<(&'static str, String)>,
+    /// Settings of transformers that a call or assignment changed.
+    pub side: Option<String>,
+}
+
+/// A transform of torchvision.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Transform {
+    Crop(u64, u64),
+    Normalize(PyValue, PyValue),
+    Resize(u64, u64, &'static str),
+    Shortest(u64, &'static str),
+    ToTensor,
+}
+
 /// An object of a library that is known.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
@@ -74,10 +95,10 @@ pub enum Object {
     Request,
     Requests,
     /// A response, and the outputs that it has by name.
-    Response(Vec<(String, Value, usize)>),
+    Response(Vec<(String, PyValue, usize)>),
     /// An error instead of a response.
     Refusal,
-    Tensor(String, Box<Value>, usize),
+    Tensor(String, Box<PyValue>, usize),
     /// An input tensor.
     InputTensor(ExprId),
     Tokenizer(Tokenizer),
@@ -89,7 +110,7 @@ pub enum Object {
 /// A list, or another iterable.
 #[derive(Clone, Debug, Default)]
 pub struct List {
-    pub items: Vec<Value>,
+    pub items: Vec<PyValue>,
     /// Elements that a loop over rows appends.
     pub each: Option<Each>,
     /// The number of loops in which the list was made.
@@ -105,7 +126,7 @@ pub struct List {
 /// A dictionary.
 #[derive(Clone, Debug, Default)]
 pub struct Dict {
-    pub entries: Vec<(Value, Value)>,
+    pub entries: Vec<(PyValue, PyValue)>,
     /// As for a [`List`].
     pub depth: usize,
     pub conditions: usize,
@@ -117,7 +138,7 @@ pub struct Dict {
 #[derive(Clone, Debug)]
 pub struct Each {
     pub on: LoopId,
-    pub element: Value,
+    pub element: PyValue,
     /// The rows that have an element; all without one.
     pub condition: Option<ExprId>,
 }
@@ -125,13 +146,13 @@ pub struct Each {
 /// The arguments of a call.
 #[derive(Clone, Debug, Default)]
 pub struct Arguments {
-    pub positional: Vec<Value>,
-    pub named: Vec<(String, Value)>,
+    pub positional: Vec<PyValue>,
+    pub named: Vec<(String, PyValue)>,
 }
 
 impl Arguments {
     /// Returns the arguments by the names of the parameters; an error for one that is not among them.
-    pub fn bind<const COUNT: usize>(&self, names: [&str; COUNT]) -> Result<[Option<Value>; COUNT], String> {
+    pub fn bind<const COUNT: usize>(&self, names: [&str; COUNT]) -> Result<[Option<PyValue>; COUNT], String> {
         if self.positional.len() > COUNT {
             return Err(format!("it has {} arguments, of which {COUNT} are known", self.positional.len()));
         }
@@ -146,7 +167,7 @@ impl Arguments {
     }
 
     /// An argument by its name.
-    pub fn named(&self, name: &str) -> Option<Value> {
+    pub fn named(&self, name: &str) -> Option<PyValue> {
         self.named.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
     }
 
@@ -157,7 +178,7 @@ impl Arguments {
     }
 }
 
-impl Value {
+impl PyValue {
     pub fn text(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
@@ -167,7 +188,7 @@ impl Value {
     }
 
     pub fn object(object: Object) -> Self {
-        Self::Object(Rc::new(object))
+        Self::Object(Arc::new(object))
     }
 
     /// A number of Python.
@@ -197,7 +218,7 @@ impl Value {
 }
 
 /// An optional argument that is an integer; `default` without it or for `None`.
-pub fn integer_or(value: &Option<Value>, default: i64) -> Result<i64, String> {
+pub fn integer_or(value: &Option<PyValue>, default: i64) -> Result<i64, String> {
     match value {
         None => Ok(default),
         Some(value) => value.integer().ok_or_else(|| "an argument that is no known integer".to_owned()),
@@ -205,15 +226,24 @@ pub fn integer_or(value: &Option<Value>, default: i64) -> Result<i64, String> {
 }
 
 /// An optional argument that is a flag.
-pub fn flag_or(value: &Option<Value>, default: bool) -> Result<bool, String> {
+pub fn flag_or(value: &Option<PyValue>, default: bool) -> Result<bool, String> {
     match value {
         None => Ok(default),
-        Some(Value::Bool(value)) => Ok(*value),
+        Some(PyValue::Bool(value)) => Ok(*value),
         Some(_) => Err("an argument that is no known flag".to_owned()),
     }
 }
 
 /// An argument that must be there.
-pub fn needed(value: Option<Value>, name: &str) -> Result<Value, String> {
+pub fn needed(value: Option<PyValue>, name: &str) -> Result<PyValue, String> {
     value.ok_or_else(|| format!("it lacks the argument '{name}'"))
 }
+
+/// Stands around a template whose text is not ASCII.
+pub const NOT_ASCII: &str = "\u{0}ascii";
+
+/// The text that stands for the model's configuration.
+pub const MODEL_CONFIG: &str = "\u{0}model_config";
+
+/// The result of a call.
+pub type Called = Result<PyValue, String>;

@@ -1,12 +1,10 @@
 //! The step `detect`: boxes of a detector above a threshold, without those that others suppress.
 
-use base::tensor::Datatype;
-
-use crate::suggest::graph::{Dim, ExprId};
+use crate::suggest::library::quoted;
 use crate::suggest::lower::numbers::number_of;
-use crate::suggest::lower::{Lowering, Made};
-use crate::suggest::op::{Arithmetic, Comparison, Kind, Op, Reduction};
-use crate::suggest::python::quoted;
+use crate::suggest::lower::{MadeTensor, StepLowering};
+use crate::suggest::op::{ArithmeticOp, CompareOp, Dim, ExprId, Kind, Op, Reduction};
+use base::tensor::Datatype;
 
 /// A tensor [boxes, numbers] that a detector writes, and where its classes begin.
 #[derive(Clone, Copy, PartialEq)]
@@ -18,9 +16,9 @@ struct Predictions {
 /// A number of a box as a sum of columns with factors, for comparison.
 type Sum = Vec<(i64, f64)>;
 
-impl Lowering<'_, '_> {
+impl StepLowering<'_, '_> {
     /// The step of boxes, scores or classes that a suppression keeps; `None` for other expressions.
-    pub fn detection(&mut self, id: ExprId) -> Result<Option<Made>, String> {
+    pub fn detection(&mut self, id: ExprId) -> Result<Option<MadeTensor>, String> {
         let graph = &self.machine.graph;
         let [kept, by] = graph.get(id).inputs.clone()[..] else { return Ok(None) };
         let mut limit = None;
@@ -76,8 +74,21 @@ impl Lowering<'_, '_> {
             fields.push(("output_format", quoted(format)));
         }
         let input = self.lower(tensor)?;
-        let inputs = vec![("predictions", vec![input])];
-        // The format concerns the boxes alone: scores and classes are of the same step.
+        let name = self.detect_step(vec![("predictions", vec![input])], port, fields, id)?;
+        [kept, scores, boxes, by].into_iter().chain(mask).for_each(|part| self.add_lines(&name, part));
+        let name = self.typed(name, if port == "classes" { Datatype::Int64 } else { Datatype::Fp32 }, id)?;
+        let shape = std::iter::once(Dim::Known(1)).chain(self.machine.graph.shape(id)).collect();
+        Ok(Some((name, shape)))
+    }
+
+    /// Adds the output to a step. The format concerns the boxes alone: scores and classes are of the same step.
+    fn detect_step(
+        &mut self,
+        inputs: Vec<(&'static str, Vec<String>)>,
+        port: &'static str,
+        mut fields: Vec<(&'static str, String)>,
+        id: ExprId,
+    ) -> Result<String, String> {
         let bare = |fields: &[(&'static str, String)]| {
             fields.iter().filter(|(name, _)| *name != "output_format").cloned().collect::<Vec<_>>()
         };
@@ -94,11 +105,7 @@ impl Lowering<'_, '_> {
             }
             fields.clone_from(&step.fields);
         }
-        let name = self.step("detect", inputs, port, fields, id)?;
-        [kept, scores, boxes, by].into_iter().chain(mask).for_each(|part| self.add_lines(&name, part));
-        let name = self.typed(name, if port == "classes" { Datatype::Int64 } else { Datatype::Fp32 }, id)?;
-        let shape = std::iter::once(Dim::Known(1)).chain(self.machine.graph.shape(id)).collect();
-        Ok(Some((name, shape)))
+        self.step("detect", inputs, port, fields, id)
     }
 
     /// A tensor below a selection by a mask, and the mask.
@@ -152,8 +159,8 @@ impl Lowering<'_, '_> {
         let (of, comparison, threshold) =
             self.machine.threshold(mask).ok_or("the condition of the boxes is no threshold")?;
         let compare = match comparison {
-            Comparison::Greater => ">",
-            Comparison::GreaterEqual => ">=",
+            CompareOp::Greater => ">",
+            CompareOp::GreaterEqual => ">=",
             _ => return Err("the condition of the boxes is no threshold".to_owned()),
         };
         if graph.below_views(of) != scores && !self.is_same_max(graph.below_views(of), scores) {
@@ -286,11 +293,11 @@ impl Lowering<'_, '_> {
             (Op::Take { axis: -1, index }, [below]) => next(*below, *index),
             (Op::Select { axis: -1, indices }, [below]) => next(*below, *indices.get(usize::try_from(column).ok()?)?),
             (Op::Binary(op), [left, right]) => match (op, graph.number(*left), graph.number(*right)) {
-                (Arithmetic::Add, None, None) => added(next(*left, column)?, &next(*right, column)?, 1.0),
-                (Arithmetic::Subtract, None, None) => added(next(*left, column)?, &next(*right, column)?, -1.0),
-                (Arithmetic::Multiply, None, Some(factor)) => Some(times(next(*left, column)?, factor)),
-                (Arithmetic::Multiply, Some(factor), None) => Some(times(next(*right, column)?, factor)),
-                (Arithmetic::Divide, None, Some(divisor)) if divisor != 0.0 => {
+                (ArithmeticOp::Add, None, None) => added(next(*left, column)?, &next(*right, column)?, 1.0),
+                (ArithmeticOp::Subtract, None, None) => added(next(*left, column)?, &next(*right, column)?, -1.0),
+                (ArithmeticOp::Multiply, None, Some(factor)) => Some(times(next(*left, column)?, factor)),
+                (ArithmeticOp::Multiply, Some(factor), None) => Some(times(next(*right, column)?, factor)),
+                (ArithmeticOp::Divide, None, Some(divisor)) if divisor != 0.0 => {
                     Some(times(next(*left, column)?, 1.0 / divisor))
                 }
                 _ => None,

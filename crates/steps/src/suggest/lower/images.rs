@@ -4,19 +4,17 @@
 use base::tensor::Datatype;
 
 use crate::image::normal::{Normal, PixelArithmetic};
-use crate::suggest::array::rounded;
-use crate::suggest::graph::{Dim, ExprId};
+use crate::suggest::library::quoted;
 use crate::suggest::lower::numbers::{number_of, numbers_of};
-use crate::suggest::lower::{Lowering, Made};
-use crate::suggest::op::{Arithmetic, Kind, Op};
-use crate::suggest::picture::{LetterboxForm, PictureOp};
-use crate::suggest::python::quoted;
+use crate::suggest::lower::{MadeTensor, StepLowering};
+use crate::suggest::machine::array::rounded;
+use crate::suggest::op::{ArithmeticOp, Dim, ExprId, Kind, LetterboxForm, Op, PictureOp};
 
 /// An arithmetic operation on pixels: the operation, a number for each channel, true if the pixels are to the left, and the
 /// datatype of the result.
-type PixelStep = (Arithmetic, [f64; 3], bool, Datatype);
+type PixelStep = (ArithmeticOp, [f64; 3], bool, Datatype);
 
-/// What a chain of operations does to an image.
+/// The effect of a chain of operations on an image.
 #[derive(Default)]
 struct Chain {
     file: Option<(&'static str, bool)>,
@@ -31,9 +29,9 @@ struct Chain {
     datatype: Option<Datatype>,
 }
 
-impl Lowering<'_, '_> {
+impl StepLowering<'_, '_> {
     /// The step of an image; `None` for other expressions.
-    pub fn image(&mut self, id: ExprId) -> Result<Option<Made>, String> {
+    pub fn image(&mut self, id: ExprId) -> Result<Option<MadeTensor>, String> {
         let Some(parts) = self.image_parts(id) else { return Ok(None) };
         let Some((source, parts)) = parts.split_first() else { return Ok(None) };
         let mut chain = Chain::default();
@@ -168,7 +166,7 @@ impl Lowering<'_, '_> {
         Ok(())
     }
 
-    fn pixel_step(&self, op: Arithmetic, id: ExprId, is_planar: bool) -> Result<PixelStep, String> {
+    fn pixel_step(&self, op: ArithmeticOp, id: ExprId, is_planar: bool) -> Result<PixelStep, String> {
         let graph = &self.machine.graph;
         let [left, right] = graph.get(id).inputs.clone()[..] else { return Err("arithmetic of an image".to_owned()) };
         let (constant, is_left) = if graph.constant(right).is_some() { (right, true) } else { (left, false) };
@@ -349,11 +347,11 @@ fn channel_table(chain: &Chain) -> [[f32; 256]; 3] {
                 let (left, right) = if *is_left { (number, other) } else { (other, number) };
                 number = rounded_float(
                     match op {
-                        Arithmetic::Add => left + right,
-                        Arithmetic::Divide => left / right,
-                        Arithmetic::Multiply => left * right,
-                        Arithmetic::Power => left.powf(right),
-                        Arithmetic::Subtract => left - right,
+                        ArithmeticOp::Add => left + right,
+                        ArithmeticOp::Divide => left / right,
+                        ArithmeticOp::Multiply => left * right,
+                        ArithmeticOp::Power => left.powf(right),
+                        ArithmeticOp::Subtract => left - right,
                     },
                     *datatype,
                 );
@@ -374,21 +372,21 @@ fn candidates(steps: &[PixelStep]) -> Vec<Normal> {
     let mut scale = 1.0;
     let (mut mean, mut deviation) = ([0.0; 3], [1.0; 3]);
     let mut rest = steps;
-    if let Some(((op @ (Arithmetic::Divide | Arithmetic::Multiply), [number, ..], true, _), others)) =
+    if let Some(((op @ (ArithmeticOp::Divide | ArithmeticOp::Multiply), [number, ..], true, _), others)) =
         steps.split_first().map(|(first, rest)| (*first, rest))
         && steps.first().is_some_and(|(_, numbers, ..)| numbers.iter().all(|other| other == &number))
     {
-        let divisor = if op == Arithmetic::Divide { number } else { 1.0 / number };
+        let divisor = if op == ArithmeticOp::Divide { number } else { 1.0 / number };
         scale = if (divisor - divisor.round()).abs() < 1e-4 { divisor.round() } else { divisor };
         rest = others;
     }
     for (op, numbers, ..) in rest {
         match op {
-            Arithmetic::Subtract => mean = *numbers,
-            Arithmetic::Add => mean = numbers.map(|number| -number),
-            Arithmetic::Divide => deviation = *numbers,
-            Arithmetic::Multiply => deviation = numbers.map(|number| 1.0 / number),
-            Arithmetic::Power => return Vec::new(),
+            ArithmeticOp::Subtract => mean = *numbers,
+            ArithmeticOp::Add => mean = numbers.map(|number| -number),
+            ArithmeticOp::Divide => deviation = *numbers,
+            ArithmeticOp::Multiply => deviation = numbers.map(|number| 1.0 / number),
+            ArithmeticOp::Power => return Vec::new(),
         }
     }
     let mut forms = vec![(scale, mean, deviation)];

@@ -1,11 +1,9 @@
 //! The step `head`: scores of classes, the best of them, and their labels.
 
+use crate::suggest::library::quoted;
+use crate::suggest::lower::{MadeTensor, StepLowering};
+use crate::suggest::op::{CompareOp, Dim, ExprId, Kind, Op, Order, Reduction};
 use base::tensor::Datatype;
-
-use crate::suggest::graph::{Dim, ExprId};
-use crate::suggest::lower::{Lowering, Made};
-use crate::suggest::op::{Comparison, Kind, Op, Order, Reduction};
-use crate::suggest::python::quoted;
 
 /// The fields of a head besides its labels, and the expression of its scores.
 struct HeadForm {
@@ -13,9 +11,9 @@ struct HeadForm {
     scores: ExprId,
 }
 
-impl Lowering<'_, '_> {
+impl StepLowering<'_, '_> {
     /// The step of an expression that a head makes; `None` for others.
-    pub fn head(&mut self, id: ExprId) -> Result<Option<Made>, String> {
+    pub fn head(&mut self, id: ExprId) -> Result<Option<MadeTensor>, String> {
         let graph = &self.machine.graph;
         let Some(operand) = graph.operand(id) else { return Ok(None) };
         match graph.op(id).clone() {
@@ -71,7 +69,7 @@ impl Lowering<'_, '_> {
     }
 
     /// Scores, indices or labels of the classes above a threshold.
-    fn above_threshold(&mut self, id: ExprId) -> Result<Option<Made>, String> {
+    fn above_threshold(&mut self, id: ExprId) -> Result<Option<MadeTensor>, String> {
         let graph = &self.machine.graph;
         let [values, mask] = graph.get(id).inputs.clone()[..] else { return Ok(None) };
         let Some((scores, comparison, threshold)) = self.machine.threshold(graph.below_views(mask)) else {
@@ -81,8 +79,8 @@ impl Lowering<'_, '_> {
             return Ok(None);
         }
         let compare = match comparison {
-            Comparison::Greater => ">",
-            Comparison::GreaterEqual => ">=",
+            CompareOp::Greater => ">",
+            CompareOp::GreaterEqual => ">=",
             _ => return Ok(None),
         };
         let scores = graph.below_views(scores);
@@ -111,7 +109,7 @@ impl Lowering<'_, '_> {
         port: &'static str,
         labels: Option<&Vec<String>>,
         id: ExprId,
-    ) -> Result<Made, String> {
+    ) -> Result<MadeTensor, String> {
         let graph = &self.machine.graph;
         let activated = graph.below_views(form.scores);
         let (activation, logits) = match (graph.op(activated), graph.operand(activated)) {

@@ -3,16 +3,15 @@
 use base::tensor::Datatype;
 
 use crate::limits::COLUMNS_MAX;
-use crate::suggest::graph::{Dim, ExprId};
-use crate::suggest::lower::{Lowering, Made};
-use crate::suggest::op::{Arithmetic, Kind, Op, Reduction};
-use crate::suggest::python::quoted;
+use crate::suggest::library::quoted;
+use crate::suggest::lower::{MadeTensor, StepLowering};
+use crate::suggest::op::{ArithmeticOp, Dim, ExprId, Kind, Op, Reduction};
 
 /// The operations of `scale`, in the order in which it does them.
 const SCALE_ORDER: [&str; 5] = ["subtract", "divide", "multiply", "add", "clip"];
 
-impl Lowering<'_, '_> {
-    pub fn numbers(&mut self, id: ExprId) -> Result<Made, String> {
+impl StepLowering<'_, '_> {
+    pub fn numbers(&mut self, id: ExprId) -> Result<MadeTensor, String> {
         let graph = &self.machine.graph;
         let shape = graph.shape(id);
         let inputs = graph.get(id).inputs.clone();
@@ -120,8 +119,8 @@ impl Lowering<'_, '_> {
             })
     }
 
-    /// Arithmetic with constants as a step `scale`.
-    fn scale(&mut self, id: ExprId) -> Result<Made, String> {
+    /// ArithmeticOp with constants as a step `scale`.
+    fn scale(&mut self, id: ExprId) -> Result<MadeTensor, String> {
         let graph = &self.machine.graph;
         let mut chain: Vec<(&'static str, Vec<f64>, Kind)> = Vec::new();
         let (mut next, shape) = (id, graph.shape(id));
@@ -163,32 +162,8 @@ impl Lowering<'_, '_> {
         if chain.is_empty() {
             return Err("this arithmetic has no step".to_owned());
         }
-        if let (Some(Kind::Number(Datatype::Fp32)), Kind::Number(Datatype::Int64 | Datatype::Int32 | Datatype::Uint8)) =
-            (chain.last().map(|(_, _, kind)| *kind), graph.kind(next))
-        {
-            self.machine.assume("integers become FP32 before the arithmetic");
-        }
-        let graph = &self.machine.graph;
-        let all = |datatype| chain.iter().all(|(_, _, kind)| *kind == Kind::Number(datatype));
-        let is_single_input = graph.kind(next) == Kind::Number(Datatype::Fp32);
-        let result = graph.kind(id);
-        let arithmetic: &[(&'static str, &str)] = match result {
-            Kind::Number(Datatype::Fp32) if all(Datatype::Fp32) && casts == 0 => &[],
-            Kind::Number(Datatype::Fp32)
-                if all(Datatype::Fp64) && casts == 1 && chain.len() == 1 && is_single_input =>
-            {
-                &[("arithmetic", "in_place")]
-            }
-            Kind::Number(Datatype::Fp32) if all(Datatype::Fp64) && casts == chain.len() && is_single_input => {
-                &[("arithmetic", "in_place")]
-            }
-            Kind::Number(Datatype::Fp32) if all(Datatype::Fp64) && casts == 1 => &[("arithmetic", "float64")],
-            Kind::Number(Datatype::Fp64) if all(Datatype::Fp64) && casts == 0 => {
-                &[("arithmetic", "float64"), ("datatype", "FP64")]
-            }
-            Kind::Number(datatype) => return Err(format!("arithmetic in {} has no step", datatype.name())),
-            _ => return Err("arithmetic on strings has no step".to_owned()),
-        };
+        let kinds: Vec<_> = chain.iter().map(|(_, _, kind)| *kind).collect();
+        let arithmetic = arithmetic_of(graph.kind(id), &kinds, graph.kind(next), casts)?;
         chain.reverse();
         let mut fields: Vec<_> = chain.iter().map(|(name, numbers, _)| (*name, numbers_of(numbers))).collect();
         fields.extend(arithmetic.iter().map(|(name, value)| (*name, quoted(value))));
@@ -203,7 +178,7 @@ impl Lowering<'_, '_> {
     }
 
     /// An operation of a tensor with constants along the last axis: its name, the tensor, the numbers.
-    fn operation(&self, op: Arithmetic, left: ExprId, right: ExprId) -> Option<(&'static str, ExprId, Vec<f64>)> {
+    fn operation(&self, op: ArithmeticOp, left: ExprId, right: ExprId) -> Option<(&'static str, ExprId, Vec<f64>)> {
         let graph = &self.machine.graph;
         let along_last = |id: ExprId| {
             let shape = graph.shape(id);
@@ -219,17 +194,17 @@ impl Lowering<'_, '_> {
             return None;
         }
         let name = match (op, is_right) {
-            (Arithmetic::Subtract, true) => "subtract",
-            (Arithmetic::Divide, true) => "divide",
-            (Arithmetic::Multiply, _) => "multiply",
-            (Arithmetic::Add, _) => "add",
+            (ArithmeticOp::Subtract, true) => "subtract",
+            (ArithmeticOp::Divide, true) => "divide",
+            (ArithmeticOp::Multiply, _) => "multiply",
+            (ArithmeticOp::Add, _) => "add",
             _ => return None,
         };
         Some((name, tensor, numbers))
     }
 
     /// The step `pool`.
-    pub fn pool(&mut self, id: ExprId) -> Result<Made, String> {
+    pub fn pool(&mut self, id: ExprId) -> Result<MadeTensor, String> {
         let graph = &self.machine.graph;
         let mut fields = Vec::new();
         let mut pooled = id;
@@ -275,7 +250,7 @@ impl Lowering<'_, '_> {
         id: ExprId,
         vector: ExprId,
         mut fields: Vec<(&'static str, String)>,
-    ) -> Result<Made, String> {
+    ) -> Result<MadeTensor, String> {
         self.single(vector);
         let input = self.lower(vector)?;
         let shape = self.machine.graph.shape(vector);
@@ -288,6 +263,27 @@ impl Lowering<'_, '_> {
         let name = self.step("pool", vec![("states", vec![tokens])], "vector", fields, id)?;
         let name = self.typed(name, Datatype::Fp32, id)?;
         Ok((name, shape))
+    }
+}
+
+/// The spelling of `scale`, by the datatypes of the result, of each operation and of the input, and the conversions to FP32.
+fn arithmetic_of(
+    result: Kind,
+    kinds: &[Kind],
+    input: Kind,
+    casts: usize,
+) -> Result<&'static [(&'static str, &'static str)], String> {
+    let [single, double] = [Datatype::Fp32, Datatype::Fp64].map(Kind::Number);
+    let all = |kind| kinds.iter().all(|own| *own == kind);
+    match result {
+        _ if result == single && all(single) && casts == 0 => Ok(&[]),
+        _ if result == single && all(double) && casts == kinds.len() && input == single => {
+            Ok(&[("arithmetic", "in_place")])
+        }
+        _ if result == single && all(double) && casts == 1 => Ok(&[("arithmetic", "float64")]),
+        _ if result == double && all(double) && casts == 0 => Ok(&[("arithmetic", "float64"), ("datatype", "FP64")]),
+        Kind::Number(datatype) => Err(format!("arithmetic in {} has no step", datatype.name())),
+        _ => Err("arithmetic on strings has no step".to_owned()),
     }
 }
 

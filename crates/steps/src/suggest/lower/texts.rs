@@ -1,16 +1,15 @@
 //! Steps on texts: `tokenize`, `detokenize`, `ctc`, `parse` and `template`.
 
+use crate::suggest::library::quoted;
+use crate::suggest::lower::labels::list_of;
+use crate::suggest::lower::{MadeTensor, StepLowering};
+use crate::suggest::op::{Dim, ExprId, JsonTemplate, Kind, Op};
+use crate::suggest::value::NOT_ASCII;
 use base::tensor::Datatype;
 
-use crate::suggest::graph::{Dim, ExprId};
-use crate::suggest::lower::labels::list_of;
-use crate::suggest::lower::{Lowering, Made};
-use crate::suggest::op::{Kind, Op, Template};
-use crate::suggest::python::{NOT_ASCII, quoted};
-
-impl Lowering<'_, '_> {
+impl StepLowering<'_, '_> {
     /// The step `tokenize`.
-    pub fn tokens(&mut self, id: ExprId) -> Result<Made, String> {
+    pub fn tokens(&mut self, id: ExprId) -> Result<MadeTensor, String> {
         let expression = self.machine.graph.get(id).clone();
         let Op::Tokens(form) = &expression.op else { return Err("this is no tokenizer".to_owned()) };
         let mut fields = form.fields.clone();
@@ -103,7 +102,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    pub fn text(&mut self, id: ExprId) -> Result<Made, String> {
+    pub fn text(&mut self, id: ExprId) -> Result<MadeTensor, String> {
         let expression = self.machine.graph.get(id).clone();
         let shape = self.machine.graph.shape(id);
         let operand = expression.inputs.first().copied();
@@ -173,9 +172,15 @@ impl Lowering<'_, '_> {
     }
 
     /// The step `template`: a text for each row.
-    fn template(&mut self, id: ExprId, template: &Template, tensors: &[ExprId], shape: &[Dim]) -> Result<Made, String> {
+    fn template(
+        &mut self,
+        id: ExprId,
+        template: &JsonTemplate,
+        tensors: &[ExprId],
+        shape: &[Dim],
+    ) -> Result<MadeTensor, String> {
         let (template, is_ascii) = match template {
-            Template::Table(members) => match members.as_slice() {
+            JsonTemplate::Table(members) => match members.as_slice() {
                 [(mark, inner)] if mark == NOT_ASCII => (inner, false),
                 _ => (template, true),
             },
@@ -234,16 +239,16 @@ impl Lowering<'_, '_> {
 }
 
 /// The template in JSON.
-fn template_text(template: &Template, names: &[String]) -> Result<String, String> {
+fn template_text(template: &JsonTemplate, names: &[String]) -> Result<String, String> {
     let name =
         |place: &usize| names.get(*place).map(|name| quoted(name)).ok_or_else(|| "a tensor is missing".to_owned());
     Ok(match template {
-        Template::Literal(text) => text.clone(),
-        Template::List(items) => {
+        JsonTemplate::Literal(text) => text.clone(),
+        JsonTemplate::List(items) => {
             let items = items.iter().map(|item| template_text(item, names)).collect::<Result<Vec<_>, _>>()?;
             format!("[{}]", items.join(", "))
         }
-        Template::Table(members) => {
+        JsonTemplate::Table(members) => {
             let reserved = ["tensor", "each"];
             if members.iter().any(|(member, _)| reserved.contains(&member.as_str())) {
                 return Err("a member of the JSON text has a name that a template reserves".to_owned());
@@ -253,9 +258,9 @@ fn template_text(template: &Template, names: &[String]) -> Result<String, String
                 .map(|(member, value)| Ok(format!("{}: {}", quoted(member), template_text(value, names)?)));
             format!("{{{}}}", members.collect::<Result<Vec<_>, String>>()?.join(", "))
         }
-        Template::Tensor(place, None) => format!("{{\"tensor\": {}}}", name(place)?),
-        Template::Tensor(place, Some(places)) => format!("{{\"tensor\": {}, \"round\": {places}}}", name(place)?),
-        Template::Each(over, inner) => {
+        JsonTemplate::Tensor(place, None) => format!("{{\"tensor\": {}}}", name(place)?),
+        JsonTemplate::Tensor(place, Some(places)) => format!("{{\"tensor\": {}, \"round\": {places}}}", name(place)?),
+        JsonTemplate::Each(over, inner) => {
             format!("{{\"each\": {}, \"over\": {}}}", template_text(inner, names)?, name(over)?)
         }
     })

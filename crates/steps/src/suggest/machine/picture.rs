@@ -1,75 +1,9 @@
 //! Images: Pillow, OpenCV, torchvision's transforms and transformers' processors.
 
-use base::tensor::Datatype;
-
-use crate::suggest::graph::{Dim, ExprId};
 use crate::suggest::machine::Machine;
-use crate::suggest::op::{Arithmetic, Kind, Op};
-use crate::suggest::value::{Arguments, ArrayKind, Value, needed};
-
-/// The result of a call.
-type Called = Result<Value, String>;
-
-/// An operation on images.
-#[derive(Clone, Debug, PartialEq)]
-pub enum PictureOp {
-    /// The bytes of a text in base64.
-    Base64,
-    Crop {
-        height: u64,
-        width: u64,
-    },
-    /// Decodes a file, with the library's name.
-    Decode(&'static str),
-    /// One scale into a size, with a colour around.
-    Letterbox {
-        height: u64,
-        width: u64,
-        form: LetterboxForm,
-    },
-    /// A processor of transformers, by its file.
-    Preprocessor(String),
-    Resize {
-        height: u64,
-        width: u64,
-        filter: &'static str,
-    },
-    /// To a size that formulas state.
-    ResizeTo {
-        height: String,
-        width: String,
-        filter: &'static str,
-    },
-    /// `convert("RGB")`.
-    Rgb,
-    /// The shorter side to a length.
-    Shortest {
-        side: u64,
-        filter: &'static str,
-    },
-    /// Turned upright by EXIF.
-    Upright,
-}
-
-/// The parameters of a letterbox.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LetterboxForm {
-    pub is_rounded: bool,
-    pub is_centred: bool,
-    pub enlarges: bool,
-    pub colour: u64,
-    pub filter: &'static str,
-}
-
-/// A transform of torchvision.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Transform {
-    Crop(u64, u64),
-    Normalize(Value, Value),
-    Resize(u64, u64, &'static str),
-    Shortest(u64, &'static str),
-    ToTensor,
-}
+use crate::suggest::op::{ArithmeticOp, Dim, ExprId, Kind, LetterboxForm, Op, PictureOp};
+use crate::suggest::value::{Arguments, ArrayKind, Called, Object, PyValue, Transform, needed};
+use base::tensor::Datatype;
 
 impl Machine<'_> {
     pub fn call_picture(&mut self, path: &str, arguments: &Arguments) -> Called {
@@ -78,15 +12,15 @@ impl Machine<'_> {
             "PIL.Image.open" => {
                 let [file] = arguments.bind(["fp"])?;
                 let id = self.file_of(&needed(file, "fp")?)?;
-                Ok(Value::Array(self.decoded(id, "pillow")?, ArrayKind::Pillow))
+                Ok(PyValue::Array(self.decoded(id, "pillow")?, ArrayKind::Pillow))
             }
             "PIL.Image.fromarray" => {
                 let [array] = arguments.bind(["obj"])?;
                 match needed(array, "obj")? {
-                    Value::Array(id, _)
+                    PyValue::Array(id, _)
                         if self.graph.kind(id) == Kind::Number(Datatype::Uint8) && self.graph.rank(id) == 3 =>
                     {
-                        Ok(Value::Array(id, ArrayKind::Pillow))
+                        Ok(PyValue::Array(id, ArrayKind::Pillow))
                     }
                     _ => Err("an array that is no image of UINT8".to_owned()),
                 }
@@ -94,26 +28,26 @@ impl Machine<'_> {
             "PIL.ImageOps.exif_transpose" => {
                 let [image] = arguments.bind(["image"])?;
                 let (id, _) = needed(image, "image")?.array().ok_or("its image is not known")?;
-                Ok(Value::Array(self.sized(PictureOp::Upright, id, None)?, ArrayKind::Pillow))
+                Ok(PyValue::Array(self.sized(PictureOp::Upright, id, None)?, ArrayKind::Pillow))
             }
             "cv2.imdecode" => {
                 let [buffer, flags] = arguments.bind(["buf", "flags"])?;
                 let id = self.file_of(&needed(buffer, "buf")?)?;
                 match needed(flags, "flags")? {
-                    Value::Int(1) => {}
-                    Value::Library(flag) if flag == "cv2.IMREAD_COLOR" || flag == "cv2.IMREAD_COLOR_BGR" => {}
+                    PyValue::Int(1) => {}
+                    PyValue::Library(flag) if flag == "cv2.IMREAD_COLOR" || flag == "cv2.IMREAD_COLOR_BGR" => {}
                     _ => return Err("only IMREAD_COLOR is followed".to_owned()),
                 }
-                Ok(Value::Array(self.decoded(id, "opencv")?, ArrayKind::Numpy))
+                Ok(PyValue::Array(self.decoded(id, "opencv")?, ArrayKind::Numpy))
             }
             "cv2.cvtColor" => {
                 let [image, code] = arguments.bind(["src", "code"])?;
                 match needed(code, "code")? {
-                    Value::Library(code) if ["cv2.COLOR_BGR2RGB", "cv2.COLOR_RGB2BGR"].contains(&code.as_str()) => {}
+                    PyValue::Library(code) if ["cv2.COLOR_BGR2RGB", "cv2.COLOR_RGB2BGR"].contains(&code.as_str()) => {}
                     _ => return Err("only the order of RGB and BGR is followed".to_owned()),
                 }
-                let reversed = Value::Slice(Box::new([Value::Nothing, Value::Nothing, Value::Int(-1)]));
-                let index = Value::Tuple(vec![Value::Ellipsis, reversed]);
+                let reversed = PyValue::Slice(Box::new([PyValue::Nothing, PyValue::Nothing, PyValue::Int(-1)]));
+                let index = PyValue::Tuple(vec![PyValue::Ellipsis, reversed]);
                 self.subscript(&needed(image, "src")?, &index)
             }
             "cv2.resize" => self.cv2_resize(arguments),
@@ -125,15 +59,15 @@ impl Machine<'_> {
                 let mut transforms = Vec::new();
                 for item in self.items(&needed(first, "transforms")?)? {
                     match item {
-                        Value::Object(object) => match &*object {
-                            crate::suggest::value::Object::Transforms(some) => transforms.extend(some.iter().cloned()),
+                        PyValue::Object(object) => match &*object {
+                            Object::Transforms(some) => transforms.extend(some.iter().cloned()),
                             _ => return Err("a transform is not known".to_owned()),
                         },
-                        Value::Unknown(_) => return Ok(item),
+                        PyValue::Unknown(_) => return Ok(item),
                         _ => return Err("a transform is not known".to_owned()),
                     }
                 }
-                Ok(Value::object(crate::suggest::value::Object::Transforms(transforms)))
+                Ok(PyValue::object(Object::Transforms(transforms)))
             }
             _ => match path.strip_prefix("torchvision.transforms.") {
                 Some(name) => self.transform(name, arguments),
@@ -143,10 +77,10 @@ impl Machine<'_> {
     }
 
     /// The bytes of a file in a tensor.
-    fn file_of(&self, value: &Value) -> Result<ExprId, String> {
+    fn file_of(&self, value: &PyValue) -> Result<ExprId, String> {
         match value {
-            Value::Array(id, _) if self.graph.kind(*id) == Kind::Raw => Ok(*id),
-            Value::Array(id, _)
+            PyValue::Array(id, _) if self.graph.kind(*id) == Kind::Raw => Ok(*id),
+            PyValue::Array(id, _)
                 if self.graph.kind(*id) == Kind::Number(Datatype::Uint8) && self.graph.rank(*id) == 1 =>
             {
                 Ok(*id)
@@ -198,11 +132,11 @@ impl Machine<'_> {
     pub fn picture_method(&mut self, id: ExprId, name: &str, arguments: &Arguments) -> Called {
         match name {
             "convert" => match arguments.positional.as_slice() {
-                [Value::Text(mode)] if mode == "RGB" && arguments.named.is_empty() => {
+                [PyValue::Text(mode)] if mode == "RGB" && arguments.named.is_empty() => {
                     let shape = self.graph.shape(id);
                     let kind = self.graph.kind(id);
                     let tail = shape.get(shape.len().saturating_sub(3)..).unwrap_or_default().to_vec();
-                    Ok(Value::Array(self.by_row(Op::Picture(PictureOp::Rgb), id, 3, kind, &tail)?, ArrayKind::Pillow))
+                    Ok(PyValue::Array(self.by_row(Op::Picture(PictureOp::Rgb), id, 3, kind, &tail)?, ArrayKind::Pillow))
                 }
                 _ => Err("only the mode RGB is followed".to_owned()),
             },
@@ -210,24 +144,24 @@ impl Machine<'_> {
                 let [size, resample] = arguments.bind(["size", "resample"])?;
                 let (width, height) = self.pair(&needed(size, "size")?)?;
                 let filter = match resample {
-                    None | Some(Value::Nothing) => {
+                    None | Some(PyValue::Nothing) => {
                         self.assume("Pillow 7 or later: 'resize' without a filter is bicubic");
                         "bicubic"
                     }
                     Some(filter) => pillow_filter(&filter).ok_or("its filter is not known")?,
                 };
                 let op = PictureOp::Resize { height, width, filter };
-                Ok(Value::Array(self.sized(op, id, Some([height, width]))?, ArrayKind::Pillow))
+                Ok(PyValue::Array(self.sized(op, id, Some([height, width]))?, ArrayKind::Pillow))
             }
-            "copy" | "load" => Ok(Value::Array(id, ArrayKind::Pillow)),
+            "copy" | "load" => Ok(PyValue::Array(id, ArrayKind::Pillow)),
             _ => Err("it is not followed".to_owned()),
         }
     }
 
     /// Two sizes.
-    fn pair(&mut self, value: &Value) -> Result<(u64, u64), String> {
+    fn pair(&mut self, value: &PyValue) -> Result<(u64, u64), String> {
         let items = self.items(value)?;
-        let size = |item: &Value| item.integer().and_then(|size| u64::try_from(size).ok()).filter(|size| *size > 0);
+        let size = |item: &PyValue| item.integer().and_then(|size| u64::try_from(size).ok()).filter(|size| *size > 0);
         match items.as_slice() {
             [one, two] => Ok((size(one).ok_or("a size is not known")?, size(two).ok_or("a size is not known")?)),
             _ => Err("a size has no two numbers".to_owned()),
@@ -237,18 +171,18 @@ impl Machine<'_> {
     fn cv2_resize(&mut self, arguments: &Arguments) -> Called {
         let [image, size, dst, fx, fy, interpolation] =
             arguments.bind(["src", "dsize", "dst", "fx", "fy", "interpolation"])?;
-        if [dst, fx, fy].iter().flatten().any(|value| !matches!(value, Value::Nothing | Value::Int(0))) {
+        if [dst, fx, fy].iter().flatten().any(|value| !matches!(value, PyValue::Nothing | PyValue::Int(0))) {
             return Err("factors are not followed".to_owned());
         }
         let filter = match interpolation {
             None => "opencv:linear",
-            Some(Value::Library(name)) => match name.as_str() {
+            Some(PyValue::Library(name)) => match name.as_str() {
                 "cv2.INTER_LINEAR" => "opencv:linear",
                 "cv2.INTER_NEAREST" => "opencv:nearest",
                 "cv2.INTER_AREA" => "opencv:area",
                 _ => return Err(format!("the filter '{name}' has no parameter")),
             },
-            Some(Value::Int(1)) => "opencv:linear",
+            Some(PyValue::Int(1)) => "opencv:linear",
             Some(_) => return Err("its filter is not known".to_owned()),
         };
         let (id, kind) = needed(image, "src")?.array().ok_or("its image is not known")?;
@@ -265,16 +199,16 @@ impl Machine<'_> {
                 self.sized(PictureOp::ResizeTo { height, width, filter }, id, None)?
             }
         };
-        Ok(Value::Array(made, kind))
+        Ok(PyValue::Array(made, kind))
     }
 
     /// The text of a number that sizes determine.
-    pub fn formula(&self, value: &Value) -> Option<String> {
+    pub fn formula(&self, value: &PyValue) -> Option<String> {
         match value {
-            Value::Int(number) => Some(number.to_string()),
-            Value::Float(number) if number.fract() == 0.0 && number.abs() < 1e15 => Some(format!("{number:.0}")),
-            Value::Float(number) => Some(number.to_string()),
-            Value::Array(id, _) => match self.graph.op(*id) {
+            PyValue::Int(number) => Some(number.to_string()),
+            PyValue::Float(number) if number.fract() == 0.0 && number.abs() < 1e15 => Some(format!("{number:.0}")),
+            PyValue::Float(number) => Some(number.to_string()),
+            PyValue::Array(id, _) => match self.graph.op(*id) {
                 Op::Size(dim) => match self.graph.resolved(*dim) {
                     Dim::Known(size) => Some(size.to_string()),
                     Dim::Open(place) => Some(format!("d{place}")),
@@ -292,19 +226,19 @@ impl Machine<'_> {
             return Err("a size depends on too many numbers".to_owned());
         }
         let id = self.graph.add(Op::Formula(text), Vec::new(), Kind::Number(Datatype::Fp64), Vec::new())?;
-        Ok(Value::Array(id, ArrayKind::Python))
+        Ok(PyValue::Array(id, ArrayKind::Python))
     }
 
     /// `cv2.copyMakeBorder` behind a resize: a letterbox.
     fn bordered(&mut self, arguments: &Arguments) -> Called {
         let [image, top, bottom, left, right, border, _, value] =
             arguments.bind(["src", "top", "bottom", "left", "right", "borderType", "dst", "value"])?;
-        if !matches!(border, Some(Value::Library(border)) if border == "cv2.BORDER_CONSTANT") {
+        if !matches!(border, Some(PyValue::Library(border)) if border == "cv2.BORDER_CONSTANT") {
             return Err("only a border of one colour is followed".to_owned());
         }
         let colours = match value {
-            None => vec![Value::Int(0)],
-            Some(one @ Value::Int(_)) => vec![one, Value::Int(0), Value::Int(0)],
+            None => vec![PyValue::Int(0)],
+            Some(one @ PyValue::Int(_)) => vec![one, PyValue::Int(0), PyValue::Int(0)],
             Some(several) => self.items(&several)?,
         };
         let (id, kind) = needed(image, "src")?.array().ok_or("its image is not known")?;
@@ -312,12 +246,12 @@ impl Machine<'_> {
         for side in [top, bottom, left, right] {
             sides.push(self.formula(&needed(side, "a side")?).ok_or("a side of the border is not known")?);
         }
-        let first = colours.first().and_then(Value::integer).and_then(|colour| u64::try_from(colour).ok());
+        let first = colours.first().and_then(PyValue::integer).and_then(|colour| u64::try_from(colour).ok());
         let colour = first
             .filter(|_| colours.windows(2).all(|pair| pair.first() == pair.last()))
             .ok_or("a colour that is not grey")?;
         let made = self.letterboxed(id, Some(&sides), colour)?;
-        Ok(Value::Array(made, kind))
+        Ok(PyValue::Array(made, kind))
     }
 
     /// A letterbox of a resized image: with the formulas of its borders, or at the left top corner of a canvas.
@@ -371,8 +305,7 @@ impl Machine<'_> {
 
     /// A class of torchvision's transforms.
     fn transform(&mut self, name: &str, arguments: &Arguments) -> Called {
-        use crate::suggest::value::Object;
-        let one = |transform| Ok(Value::object(Object::Transforms(vec![transform])));
+        let one = |transform| Ok(PyValue::object(Object::Transforms(vec![transform])));
         match name {
             "ToTensor" if arguments.positional.is_empty() && arguments.named.is_empty() => one(Transform::ToTensor),
             "Normalize" => {
@@ -383,7 +316,7 @@ impl Machine<'_> {
                 let [size] = arguments.bind(["size"])?;
                 let size = needed(size, "size")?;
                 let (height, width) = match size.integer() {
-                    Some(side) => self.pair(&Value::Tuple(vec![Value::Int(side), Value::Int(side)]))?,
+                    Some(side) => self.pair(&PyValue::Tuple(vec![PyValue::Int(side), PyValue::Int(side)]))?,
                     None => self.pair(&size)?,
                 };
                 one(Transform::Crop(height, width))
@@ -391,15 +324,15 @@ impl Machine<'_> {
             "Resize" => {
                 let [size, interpolation, max_size, antialias] =
                     arguments.bind(["size", "interpolation", "max_size", "antialias"])?;
-                if max_size.is_some_and(|size| size != Value::Nothing) {
+                if max_size.is_some_and(|size| size != PyValue::Nothing) {
                     return Err("a max_size has no parameter".to_owned());
                 }
-                if antialias == Some(Value::Bool(false)) {
+                if antialias == Some(PyValue::Bool(false)) {
                     self.assume("'antialias' means nothing for images of Pillow");
                 }
                 let filter = match interpolation {
                     None => "bilinear",
-                    Some(Value::Library(name)) => pillow_filter(&Value::Library(
+                    Some(PyValue::Library(name)) => pillow_filter(&PyValue::Library(
                         name.replace("torchvision.transforms.InterpolationMode", "PIL.Image"),
                     ))
                     .ok_or("its filter is not known")?,
@@ -407,8 +340,8 @@ impl Machine<'_> {
                 };
                 let size = needed(size, "size")?;
                 let side = match &size {
-                    Value::Int(side) => Some(*side),
-                    Value::List(_) | Value::Tuple(_) => match self.items(&size)?.as_slice() {
+                    PyValue::Int(side) => Some(*side),
+                    PyValue::List(_) | PyValue::Tuple(_) => match self.items(&size)?.as_slice() {
                         [one] => one.integer(),
                         _ => None,
                     },
@@ -457,9 +390,9 @@ impl Machine<'_> {
                 let planar = self.transpose(id, Some(vec![2, 0, 1]))?;
                 let single = self.cast(planar, Datatype::Fp32)?;
                 let scaled = self.arithmetic(
-                    Arithmetic::Divide,
-                    &Value::Array(single, ArrayKind::Torch),
-                    &Value::Int(255),
+                    ArithmeticOp::Divide,
+                    &PyValue::Array(single, ArrayKind::Torch),
+                    &PyValue::Int(255),
                     false,
                 )?;
                 scaled.array().ok_or_else(|| "an image is not known".to_owned())
@@ -468,13 +401,13 @@ impl Machine<'_> {
                 if kind != ArrayKind::Torch || self.graph.rank(id) != 3 {
                     return Err("Normalize of something that is no tensor of one image".to_owned());
                 }
-                let mut value = Value::Array(id, kind);
-                for (op, numbers) in [(Arithmetic::Subtract, mean), (Arithmetic::Divide, deviation)] {
+                let mut value = PyValue::Array(id, kind);
+                for (op, numbers) in [(ArithmeticOp::Subtract, mean), (ArithmeticOp::Divide, deviation)] {
                     let numbers = self.as_array(numbers)?;
                     let numbers = self.cast(numbers, Datatype::Fp32)?;
                     let count = self.graph.shape(numbers).first().copied().unwrap_or(Dim::Known(1));
                     let numbers = self.graph.view(numbers, vec![count, Dim::Known(1), Dim::Known(1)])?;
-                    value = self.arithmetic(op, &value, &Value::Array(numbers, ArrayKind::Torch), false)?;
+                    value = self.arithmetic(op, &value, &PyValue::Array(numbers, ArrayKind::Torch), false)?;
                 }
                 value.array().ok_or_else(|| "an image is not known".to_owned())
             }
@@ -485,12 +418,12 @@ impl Machine<'_> {
     pub fn call_image_processor(&mut self, file: &str, arguments: &Arguments) -> Called {
         let [images, tensors] = arguments.bind(["images", "return_tensors"])?;
         let images = needed(images, "images")?;
-        let is_list = matches!(images, Value::List(_) | Value::Tuple(_));
+        let is_list = matches!(images, PyValue::List(_) | PyValue::Tuple(_));
         let is_pillow = match &images {
-            Value::Array(_, kind) => *kind == ArrayKind::Pillow,
-            Value::List(list) => match (self.list(*list).each, self.list(*list).items.first()) {
-                (Some(each), _) => matches!(each.element, Value::Array(_, ArrayKind::Pillow)),
-                (None, first) => matches!(first, Some(Value::Array(_, ArrayKind::Pillow))),
+            PyValue::Array(_, kind) => *kind == ArrayKind::Pillow,
+            PyValue::List(list) => match (self.list(*list).each, self.list(*list).items.first()) {
+                (Some(each), _) => matches!(each.element, PyValue::Array(_, ArrayKind::Pillow)),
+                (None, first) => matches!(first, Some(PyValue::Array(_, ArrayKind::Pillow))),
             },
             _ => false,
         };
@@ -500,8 +433,8 @@ impl Machine<'_> {
         let id = self.as_array(&images)?;
         self.assume_rgb(id);
         let kind = match tensors {
-            Some(Value::Text(form)) if form == "np" => ArrayKind::Numpy,
-            Some(Value::Text(form)) if form == "pt" => ArrayKind::Torch,
+            Some(PyValue::Text(form)) if form == "np" => ArrayKind::Numpy,
+            Some(PyValue::Text(form)) if form == "pt" => ArrayKind::Torch,
             _ => return Err("its return_tensors is not known".to_owned()),
         };
         let [height, width] = [0; 2].map(|_| self.graph.open_size(false));
@@ -512,7 +445,7 @@ impl Machine<'_> {
             made = self.graph.view(made, shape)?;
         }
         let fields = [("pixel_values".to_owned(), (made, kind))].into();
-        Ok(Value::object(crate::suggest::value::Object::Encoding(fields)))
+        Ok(PyValue::object(Object::Encoding(fields)))
     }
 }
 
@@ -527,12 +460,12 @@ fn canvas_of(formula: &str) -> Option<(u64, u64)> {
 }
 
 /// A filter of Pillow, by its name or number.
-fn pillow_filter(value: &Value) -> Option<&'static str> {
+fn pillow_filter(value: &PyValue) -> Option<&'static str> {
     match value {
-        Value::Int(number) => {
+        PyValue::Int(number) => {
             ["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"].get(usize::try_from(*number).ok()?).copied()
         }
-        Value::Library(path) => match path.strip_prefix("PIL.Image.")? {
+        PyValue::Library(path) => match path.strip_prefix("PIL.Image.")? {
             "NEAREST" => Some("nearest"),
             "BOX" => Some("box"),
             "BILINEAR" => Some("bilinear"),

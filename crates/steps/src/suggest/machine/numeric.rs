@@ -1,15 +1,11 @@
 //! Functions and methods of numpy, torch and scipy on arrays. The defaults of arguments are those of the libraries.
 
-use base::tensor::Datatype;
-
-use crate::suggest::graph::{Dim, ExprId};
-use crate::suggest::library::{self, NamedType};
+use crate::suggest::library;
+use crate::suggest::library::NamedType;
 use crate::suggest::machine::Machine;
-use crate::suggest::op::{Kind, Op, Order, Reduction};
-use crate::suggest::value::{Arguments, ArrayKind, Value, flag_or, integer_or, needed};
-
-/// The result of a call.
-type Called = Result<Value, String>;
+use crate::suggest::op::{Dim, ExprId, Kind, Op, Order, Reduction};
+use crate::suggest::value::{Arguments, ArrayKind, Called, PyValue, flag_or, integer_or, needed};
+use base::tensor::Datatype;
 
 impl Machine<'_> {
     /// A function of numpy, torch or scipy, or a method of their arrays with the array as its first argument.
@@ -32,7 +28,7 @@ impl Machine<'_> {
         if let Some(datatype) = method_type(name) {
             let [x] = arguments.bind(["x"])?;
             let x = self.as_array(&needed(x, "x")?)?;
-            return Ok(Value::Array(self.cast(x, datatype)?, kind));
+            return Ok(PyValue::Array(self.cast(x, datatype)?, kind));
         }
         match name {
             "exp" | "sqrt" | "abs" | "absolute" => {
@@ -47,13 +43,13 @@ impl Machine<'_> {
                     _ => Op::Absolute,
                 };
                 let own = self.graph.kind(x);
-                Ok(Value::Array(self.each(op, x, own)?, kind))
+                Ok(PyValue::Array(self.each(op, x, own)?, kind))
             }
             "sigmoid" => {
                 let [x] = arguments.bind(["input"])?;
                 let x = self.as_array(&needed(x, "input")?)?;
                 let own = self.graph.kind(x);
-                Ok(Value::Array(self.each(Op::Sigmoid, x, own)?, kind))
+                Ok(PyValue::Array(self.each(Op::Sigmoid, x, own)?, kind))
             }
             "add" | "subtract" | "multiply" | "mul" | "sub" | "divide" | "true_divide" | "div" | "power" => {
                 let [x, y] = arguments.bind(["x1", "x2"])?;
@@ -69,68 +65,64 @@ impl Machine<'_> {
             "from_numpy" => self.same(arguments, ArrayKind::Torch),
             "numpy" => self.same(arguments, ArrayKind::Numpy),
             "item" => self.same(arguments, ArrayKind::Python),
-            "copy" | "clone" | "detach" | "cpu" | "contiguous" | "requires_grad_" | "eval" | "cuda" | "tobytes"
-                if arguments.positional.len() == 1 =>
-            {
-                if name == "tobytes" {
-                    let x = self.as_array(arguments.positional.first().unwrap_or(&Value::Nothing))?;
-                    return match self.graph.op(x).clone() {
-                        Op::Input(_) if self.graph.kind(x) == Kind::Number(Datatype::Uint8) => {
-                            let shape = self.graph.shape(x);
-                            let lead = shape.get(..shape.len().saturating_sub(1)).unwrap_or_default().to_vec();
-                            let raw = self.graph.add(Op::Cast, vec![x], Kind::Raw, lead)?;
-                            Ok(Value::Array(raw, ArrayKind::Python))
-                        }
-                        _ => Err("the bytes of a tensor are not followed".to_owned()),
-                    };
-                }
-                match name {
-                    "copy" | "clone" => {
-                        let x = self.as_array(arguments.positional.first().unwrap_or(&Value::Nothing))?;
-                        let (own, shape) = (self.graph.kind(x), self.graph.shape(x));
-                        let copy = self.graph.add(Op::View, vec![x], own, shape)?;
-                        self.copies.insert(copy);
-                        Ok(Value::Array(copy, kind))
-                    }
-                    _ => self.same(arguments, kind),
-                }
+            "copy" | "clone" | "tobytes" if arguments.positional.len() == 1 => self.copied(name, kind, arguments),
+            "detach" | "cpu" | "contiguous" | "requires_grad_" | "cuda" if arguments.positional.len() == 1 => {
+                self.same(arguments, kind)
             }
             "tolist" => self.as_list(arguments),
             "size" => self.size_of(arguments),
             "dim" => {
-                let x = self.as_array(arguments.positional.first().unwrap_or(&Value::Nothing))?;
-                Ok(Value::Int(self.graph.rank(x) as i64))
+                let x = self.as_array(arguments.positional.first().unwrap_or(&PyValue::Nothing))?;
+                Ok(PyValue::Int(self.graph.rank(x) as i64))
             }
             _ => Err("it is not known".to_owned()),
         }
     }
 
+    /// A copy with memory of its own, or the bytes of a file.
+    fn copied(&mut self, name: &str, kind: ArrayKind, arguments: &Arguments) -> Called {
+        let x = self.as_array(arguments.positional.first().unwrap_or(&PyValue::Nothing))?;
+        let (own, mut shape) = (self.graph.kind(x), self.graph.shape(x));
+        if name != "tobytes" {
+            let copy = self.graph.add(Op::View, vec![x], own, shape)?;
+            self.copies.insert(copy);
+            return Ok(PyValue::Array(copy, kind));
+        }
+        match self.graph.op(self.graph.below_views(x)) {
+            Op::Input(_) if own == Kind::Number(Datatype::Uint8) => {
+                shape.pop();
+                Ok(PyValue::Array(self.graph.add(Op::Cast, vec![x], Kind::Raw, shape)?, ArrayKind::Python))
+            }
+            _ => Err("the bytes of a tensor are not followed".to_owned()),
+        }
+    }
+
     /// The first argument as an array of another library.
     fn same(&mut self, arguments: &Arguments, kind: ArrayKind) -> Called {
-        let x = self.as_array(arguments.positional.first().unwrap_or(&Value::Nothing))?;
-        Ok(Value::Array(x, kind))
+        let x = self.as_array(arguments.positional.first().unwrap_or(&PyValue::Nothing))?;
+        Ok(PyValue::Array(x, kind))
     }
 
     fn size_of(&mut self, arguments: &Arguments) -> Called {
         let [x, axis] = arguments.bind(["x", "dim"])?;
         let x = needed(x, "x")?;
-        let Value::Tuple(sizes) = self.attribute(&x, "shape")? else { return Err("a shape is not known".to_owned()) };
+        let PyValue::Tuple(sizes) = self.attribute(&x, "shape")? else { return Err("a shape is not known".to_owned()) };
         match axis {
-            None => Ok(Value::Tuple(sizes)),
-            Some(axis) => self.subscript(&Value::Tuple(sizes), &axis),
+            None => Ok(PyValue::Tuple(sizes)),
+            Some(axis) => self.subscript(&PyValue::Tuple(sizes), &axis),
         }
     }
 
     /// `tolist()`: a list with an element for each row.
     fn as_list(&mut self, arguments: &Arguments) -> Called {
-        let x = self.as_array(arguments.positional.first().unwrap_or(&Value::Nothing))?;
+        let x = self.as_array(arguments.positional.first().unwrap_or(&PyValue::Nothing))?;
         match self.graph.rank(x) {
-            0 | 2.. => Ok(Value::Array(x, ArrayKind::Python)),
+            0 | 2.. => Ok(PyValue::Array(x, ArrayKind::Python)),
             _ => {
                 let length = self.graph.shape(x).first().copied().unwrap_or(Dim::Known(0));
                 let on = self.graph.new_loop(length);
                 let row = self.graph.row(on, x)?;
-                Ok(self.new_each(on, Value::Array(row, ArrayKind::Python), None))
+                Ok(self.new_each(on, PyValue::Array(row, ArrayKind::Python), None))
             }
         }
     }
@@ -155,26 +147,26 @@ impl Machine<'_> {
                     }
                 }
                 let own = self.graph.kind(x);
-                Ok(Value::Array(self.graph.add(Op::Expand, vec![x], own, sizes)?, kind))
+                Ok(PyValue::Array(self.graph.add(Op::Expand, vec![x], own, sizes)?, kind))
             }
             "frombuffer" => {
                 let [buffer, datatype, count, offset] = arguments.bind(["buffer", "dtype", "count", "offset"])?;
                 let is_bytes =
                     datatype.as_ref().and_then(library::datatype) == Some(NamedType::Number(Datatype::Uint8));
                 match (needed(buffer, "buffer")?, is_bytes, count, offset) {
-                    (Value::Array(id, _), true, None, None) if self.graph.kind(id) == Kind::Raw => {
-                        Ok(Value::Array(id, ArrayKind::Numpy))
+                    (PyValue::Array(id, _), true, None, None) if self.graph.kind(id) == Kind::Raw => {
+                        Ok(PyValue::Array(id, ArrayKind::Numpy))
                     }
                     _ => Err("only the bytes of a file are followed".to_owned()),
                 }
             }
             "zeros_like" | "ones_like" => {
-                let x = self.as_array(arguments.positional.first().unwrap_or(&Value::Nothing))?;
+                let x = self.as_array(arguments.positional.first().unwrap_or(&PyValue::Nothing))?;
                 let Kind::Number(datatype) = self.graph.kind(x) else { return Err("it has no numbers".to_owned()) };
                 let value = if name == "ones_like" { 1.0 } else { 0.0 };
                 let one = self.graph.add_constant(vec![value], datatype, &[])?;
                 let (own, shape) = (self.graph.kind(one), self.graph.shape(x));
-                Ok(Value::Array(self.graph.add(Op::Expand, vec![one], own, shape)?, kind))
+                Ok(PyValue::Array(self.graph.add(Op::Expand, vec![one], own, shape)?, kind))
             }
             _ => self.filled(name, kind, arguments),
         }
@@ -202,46 +194,44 @@ impl Machine<'_> {
         };
         let shape = self.dims(&needed(shape, "shape")?)?;
         let one = self.graph.add_constant(vec![value], datatype, &[])?;
-        Ok(Value::Array(self.graph.add(Op::Expand, vec![one], Kind::Number(datatype), shape)?, kind))
+        Ok(PyValue::Array(self.graph.add(Op::Expand, vec![one], Kind::Number(datatype), shape)?, kind))
     }
 
     fn new_array(&mut self, kind: ArrayKind, arguments: &Arguments) -> Called {
         let [data, datatype, _, _] = arguments.bind(["object", "dtype", "copy", "device"])?;
         let data = needed(data, "object")?;
-        if let Value::Raw(_) | Value::Text(_) = data {
+        if let PyValue::Raw(_) | PyValue::Text(_) = data {
             return Err("a text that is the same for all requests has no step".to_owned());
         }
         if self.is_texts(&data) {
             // An array of strings that are known.
             return Ok(data);
         }
-        let id = match self.as_array(&data) {
-            Ok(id) => id,
-            Err(why) => return Err(why),
-        };
-        let from_pillow = matches!(data, Value::Array(_, ArrayKind::Pillow));
-        if let Some(value) = datatype.filter(|value| *value != Value::Nothing) {
+        let id = self.as_array(&data)?;
+        let from_pillow = matches!(data, PyValue::Array(_, ArrayKind::Pillow));
+        if let Some(value) = datatype.filter(|value| *value != PyValue::Nothing) {
             let named = library::datatype(&value).ok_or("its datatype is not known")?;
-            return Ok(Value::Array(self.cast_to(id, named)?, kind));
+            return Ok(PyValue::Array(self.cast_to(id, named)?, kind));
         }
         let is_float_list = kind == ArrayKind::Torch
             && self.graph.kind(id) == Kind::Number(Datatype::Fp64)
-            && matches!(data, Value::List(_) | Value::Tuple(_) | Value::Float(_));
+            && matches!(data, PyValue::List(_) | PyValue::Tuple(_) | PyValue::Float(_));
         if is_float_list {
-            return Ok(Value::Array(self.cast(id, Datatype::Fp32)?, kind));
+            return Ok(PyValue::Array(self.cast(id, Datatype::Fp32)?, kind));
         }
         if from_pillow {
             self.assume_rgb(id);
         }
-        Ok(Value::Array(id, kind))
+        Ok(PyValue::Array(id, kind))
     }
 
     /// Returns true for a list of strings that are known.
-    fn is_texts(&self, value: &Value) -> bool {
+    fn is_texts(&self, value: &PyValue) -> bool {
         match value {
-            Value::List(list) => {
+            PyValue::List(list) => {
                 let list = self.list(*list);
-                !list.items.is_empty() && list.items.iter().all(|item| matches!(item, Value::Text(_) | Value::Raw(_)))
+                !list.items.is_empty()
+                    && list.items.iter().all(|item| matches!(item, PyValue::Text(_) | PyValue::Raw(_)))
             }
             _ => false,
         }
@@ -259,8 +249,8 @@ impl Machine<'_> {
         }
         let (id, to) = (self.as_array(&x)?, needed(to, "dtype")?);
         match library::datatype(&to) {
-            Some(named) => Ok(Value::Array(self.cast_to(id, named)?, kind)),
-            None if kind == ArrayKind::Torch => Ok(Value::Array(id, kind)),
+            Some(named) => Ok(PyValue::Array(self.cast_to(id, named)?, kind)),
+            None if kind == ArrayKind::Torch => Ok(PyValue::Array(id, kind)),
             None => Err("its datatype is not known".to_owned()),
         }
     }
@@ -271,7 +261,7 @@ impl Machine<'_> {
         let axis = integer_or(&axis, 0)?;
         let items = match self.items(&tensors) {
             Ok(items) => items,
-            Err(_) if name == "stack" && axis == 0 => return Ok(Value::Array(self.as_array(&tensors)?, kind)),
+            Err(_) if name == "stack" && axis == 0 => return Ok(PyValue::Array(self.as_array(&tensors)?, kind)),
             Err(_) if matches!(name, "concatenate" | "cat" | "vstack") && axis == 0 => {
                 // Rows [1, ..] of a loop are joined to a whole.
                 let id = self.as_array(&tensors)?;
@@ -279,9 +269,9 @@ impl Machine<'_> {
                 return match shape.split_first() {
                     Some((rows, [Dim::Known(1), rest @ ..])) => {
                         let shape = std::iter::once(*rows).chain(rest.iter().copied()).collect();
-                        Ok(Value::Array(self.graph.view(id, shape)?, kind))
+                        Ok(PyValue::Array(self.graph.view(id, shape)?, kind))
                     }
-                    _ if name == "vstack" && shape.len() == 2 => Ok(Value::Array(id, kind)),
+                    _ if name == "vstack" && shape.len() == 2 => Ok(PyValue::Array(id, kind)),
                     _ => Err("parts of different lengths are joined".to_owned()),
                 };
             }
@@ -294,7 +284,7 @@ impl Machine<'_> {
         if name == "stack" {
             let rank = ids.first().map_or(0, |id| self.graph.rank(*id)) as i64;
             let axis = if axis >= 0 { axis - rank - 1 } else { axis };
-            return Ok(Value::Array(self.stack(ids, axis)?, kind));
+            return Ok(PyValue::Array(self.stack(ids, axis)?, kind));
         }
         let ranks_of_one = ids.iter().all(|id| self.graph.rank(*id) == 1);
         let id = match name {
@@ -302,7 +292,7 @@ impl Machine<'_> {
             "vstack" if ranks_of_one => self.stack(ids, -2)?,
             _ => self.concat(ids, axis)?,
         };
-        Ok(Value::Array(id, kind))
+        Ok(PyValue::Array(id, kind))
     }
 
     fn resizing(&mut self, name: &str, kind: ArrayKind, arguments: &Arguments) -> Called {
@@ -310,14 +300,14 @@ impl Machine<'_> {
         let id = self.as_array(&needed(x, "a")?)?;
         let mut shape = self.graph.shape(id);
         if name == "squeeze" {
-            let Some(axis) = axis.filter(|axis| *axis != Value::Nothing) else {
+            let Some(axis) = axis.filter(|axis| *axis != PyValue::Nothing) else {
                 if let Some(rows) = shape.iter().copied().find(|dim| self.graph.is_rows(*dim)) {
                     self.assume("'squeeze' drops the axis of rows if there is one row: requests have one row");
                     self.graph.assume(rows, 1);
                     shape = self.graph.shape(id);
                 }
                 shape.retain(|dim| *dim != Dim::Known(1));
-                return Ok(Value::Array(self.graph.view(id, shape)?, kind));
+                return Ok(PyValue::Array(self.graph.view(id, shape)?, kind));
             };
             let place = self.place(id, axis.integer().ok_or("its axis is not known")?)?;
             let Some(dim) = shape.get(place).copied() else { return Err("its axis is out of bounds".to_owned()) };
@@ -328,14 +318,14 @@ impl Machine<'_> {
                 return Err("an axis that is not of size 1 is dropped".to_owned());
             }
             shape.remove(place);
-            return Ok(Value::Array(self.graph.view(id, shape)?, kind));
+            return Ok(PyValue::Array(self.graph.view(id, shape)?, kind));
         }
         let axis = needed(axis, "axis")?.integer().ok_or("its axis is not known")?;
         let rank = shape.len() as i64 + 1;
         let place =
             usize::try_from(if axis < 0 { axis + rank } else { axis }).ok().filter(|place| *place <= shape.len());
         shape.insert(place.ok_or("its axis is out of bounds")?, Dim::Known(1));
-        Ok(Value::Array(self.graph.view(id, shape)?, kind))
+        Ok(PyValue::Array(self.graph.view(id, shape)?, kind))
     }
 
     fn place(&self, id: ExprId, axis: i64) -> Result<usize, String> {
@@ -349,13 +339,15 @@ impl Machine<'_> {
                 if arguments.positional.len() > 1 || !arguments.named.is_empty() {
                     return Err("its arguments are not followed".to_owned());
                 }
-                (self.as_array(arguments.positional.first().unwrap_or(&Value::Nothing))?, vec![None])
+                (self.as_array(arguments.positional.first().unwrap_or(&PyValue::Nothing))?, vec![None])
             }
             _ => {
                 let (x, rest) = arguments.positional.split_first().ok_or("it lacks its array")?;
                 let id = self.as_array(x)?;
                 let sizes = match (rest, arguments.named.as_slice()) {
-                    ([Value::Tuple(_) | Value::List(_)], []) => self.items(rest.first().unwrap_or(&Value::Nothing))?,
+                    ([PyValue::Tuple(_) | PyValue::List(_)], []) => {
+                        self.items(rest.first().unwrap_or(&PyValue::Nothing))?
+                    }
                     (sizes, []) => sizes.to_vec(),
                     ([], [(name, shape)]) if name == "shape" || name == "newshape" => self.items(shape)?,
                     _ => return Err("its arguments are not followed".to_owned()),
@@ -368,7 +360,7 @@ impl Machine<'_> {
             }
         };
         let shape = self.filled_shape(id, &sizes)?;
-        Ok(Value::Array(self.graph.view(id, shape)?, kind))
+        Ok(PyValue::Array(self.graph.view(id, shape)?, kind))
     }
 
     /// The sizes of a new shape, of which one may be left open.
@@ -383,7 +375,7 @@ impl Machine<'_> {
                 (None, Dim::Open(_)) => return Err("a new shape has a size that is not of the old one".to_owned()),
             }
         }
-        let product = left.iter().fold(Some((1_u64, None)), |product, dim| match (product?, dim) {
+        let product = left.iter().try_fold((1_u64, None), |product, dim| match (product, dim) {
             ((count, open), Dim::Known(size)) => Some((count.checked_mul(*size)?, open)),
             ((count, None), open) => Some((count, Some(*open))),
             _ => None,
@@ -409,9 +401,9 @@ impl Machine<'_> {
     }
 
     /// A size that a value states.
-    fn dim(&self, value: &Value) -> Result<Dim, String> {
+    fn dim(&self, value: &PyValue) -> Result<Dim, String> {
         match value {
-            Value::Array(id, _) => match self.graph.op(*id) {
+            PyValue::Array(id, _) => match self.graph.op(*id) {
                 Op::Size(dim) => Ok(self.graph.resolved(*dim)),
                 _ => Err("a size is not known".to_owned()),
             },
@@ -422,7 +414,7 @@ impl Machine<'_> {
         }
     }
 
-    fn dims(&mut self, value: &Value) -> Result<Vec<Dim>, String> {
+    fn dims(&mut self, value: &PyValue) -> Result<Vec<Dim>, String> {
         let items = self.items(value).unwrap_or_else(|_| vec![value.clone()]);
         items.iter().map(|item| self.dim(item)).collect()
     }
@@ -432,7 +424,7 @@ impl Machine<'_> {
         let (x, rest) = arguments.positional.split_first().ok_or("it lacks its array")?;
         let id = self.as_array(x)?;
         let sizes = match rest {
-            [one @ (Value::Tuple(_) | Value::List(_))] => self.items(one)?,
+            [one @ (PyValue::Tuple(_) | PyValue::List(_))] => self.items(one)?,
             several => several.to_vec(),
         };
         let own = self.graph.shape(id);
@@ -455,8 +447,8 @@ impl Machine<'_> {
             return Err("its arguments are not followed".to_owned());
         }
         let axes = match rest {
-            [] => return Ok(Value::Array(self.transpose(id, None)?, kind)),
-            [one @ (Value::Tuple(_) | Value::List(_))] => self.items(one)?,
+            [] => return Ok(PyValue::Array(self.transpose(id, None)?, kind)),
+            [one @ (PyValue::Tuple(_) | PyValue::List(_))] => self.items(one)?,
             several => several.to_vec(),
         };
         let places = axes.iter().map(|axis| self.place(id, axis.integer().ok_or("an axis is not known")?));
@@ -466,7 +458,7 @@ impl Machine<'_> {
             order = (0..rank).collect();
             order.swap(one, two);
         }
-        Ok(Value::Array(self.transpose(id, Some(order))?, kind))
+        Ok(PyValue::Array(self.transpose(id, Some(order))?, kind))
     }
 
     fn reducing(&mut self, name: &str, kind: ArrayKind, arguments: &Arguments) -> Called {
@@ -479,7 +471,7 @@ impl Machine<'_> {
                     return Err("its datatype is not followed".to_owned());
                 }
                 let id = self.as_array(&needed(x, "x")?)?;
-                let axis = match axis.filter(|axis| *axis != Value::Nothing) {
+                let axis = match axis.filter(|axis| *axis != PyValue::Nothing) {
                     Some(axis) => axis.integer().ok_or("its axis is not known")?,
                     None if kind == ArrayKind::Torch => {
                         return Err("a softmax without an axis is not followed".to_owned());
@@ -496,7 +488,7 @@ impl Machine<'_> {
                         -1
                     }
                 };
-                Ok(Value::Array(self.softmax(id, axis)?, kind))
+                Ok(PyValue::Array(self.softmax(id, axis)?, kind))
             }
             "argmax" | "max" | "amax" | "min" | "amin" | "sum" | "mean" => {
                 let [x, axis, keeps] = arguments.bind(["a", axis_name, keep_name])?;
@@ -507,14 +499,14 @@ impl Machine<'_> {
                     ArrayKind::Torch => ["x", "p", "dim", "keepdim"],
                     _ => ["x", "ord", "axis", "keepdims"],
                 })?;
-                if order.is_some_and(|order| order != Value::Nothing && order.number() != Some(2.0)) {
+                if order.is_some_and(|order| order != PyValue::Nothing && order.number() != Some(2.0)) {
                     return Err("only the L2 norm is followed".to_owned());
                 }
                 let id = self.as_array(&needed(x, "x")?)?;
                 let keeps = flag_or(&keeps, false)?;
                 let axis = self.optional_axis(&axis)?;
                 let own = self.graph.kind(id);
-                Ok(Value::Array(self.reduce(id, &|axis| Op::Norm { axis, keeps: false }, own, axis, keeps)?, kind))
+                Ok(PyValue::Array(self.reduce(id, &|axis| Op::Norm { axis, keeps: false }, own, axis, keeps)?, kind))
             }
             "normalize" => {
                 let [x, p, axis, eps] = arguments.bind(["input", "p", "dim", "eps"])?;
@@ -524,22 +516,22 @@ impl Machine<'_> {
                 }
                 let epsilon = eps.map_or(Some(1e-12), |eps| eps.number()).ok_or("its eps is not known")?;
                 let (own, tail) = (self.graph.kind(id), self.graph.shape(id).last().copied());
-                Ok(Value::Array(self.by_row(Op::Normalize(epsilon), id, 1, own, tail.as_slice())?, kind))
+                Ok(PyValue::Array(self.by_row(Op::Normalize(epsilon), id, 1, own, tail.as_slice())?, kind))
             }
             _ => self.choosing(name, kind, arguments),
         }
     }
 
-    fn optional_axis(&self, axis: &Option<Value>) -> Result<Option<i64>, String> {
+    fn optional_axis(&self, axis: &Option<PyValue>) -> Result<Option<i64>, String> {
         match axis {
-            None | Some(Value::Nothing) => Ok(None),
-            Some(Value::Tuple(axes)) if axes.len() == 1 => self.optional_axis(&axes.first().cloned()),
+            None | Some(PyValue::Nothing) => Ok(None),
+            Some(PyValue::Tuple(axes)) if axes.len() == 1 => self.optional_axis(&axes.first().cloned()),
             Some(axis) => axis.integer().map(Some).ok_or_else(|| "its axis is not known".to_owned()),
         }
     }
 
-    fn reduction(&mut self, name: &str, kind: ArrayKind, x: &Value, axis: Option<Value>, keeps: bool) -> Called {
-        if let (Some(Value::Array(..)), "max" | "min", ArrayKind::Torch) = (&axis, name, kind) {
+    fn reduction(&mut self, name: &str, kind: ArrayKind, x: &PyValue, axis: Option<PyValue>, keeps: bool) -> Called {
+        if let (Some(PyValue::Array(..)), "max" | "min", ArrayKind::Torch) = (&axis, name, kind) {
             return Err("an elementwise comparison is not followed".to_owned());
         }
         let id = self.as_array(x)?;
@@ -556,12 +548,12 @@ impl Machine<'_> {
         // torch gives values and indices along an axis.
         if kind == ArrayKind::Torch && axis.is_some() && matches!(name, "max") {
             let index = self.reduce(id, &Op::Argmax, Kind::Number(Datatype::Int64), axis, keeps)?;
-            return Ok(Value::Tuple(vec![Value::Array(value, kind), Value::Array(index, kind)]));
+            return Ok(PyValue::Tuple(vec![PyValue::Array(value, kind), PyValue::Array(index, kind)]));
         }
         if kind == ArrayKind::Torch && axis.is_some() && name == "min" {
             return Err("the indices of a minimum have no step".to_owned());
         }
-        Ok(Value::Array(value, kind))
+        Ok(PyValue::Array(value, kind))
     }
 
     fn choosing(&mut self, name: &str, kind: ArrayKind, arguments: &Arguments) -> Called {
@@ -569,11 +561,11 @@ impl Machine<'_> {
         match name {
             "argsort" => {
                 let arguments = arguments.without("kind").without("stable");
-                let is_stable = matches!(arguments.named("kind"), Some(Value::Text(kind)) if kind == "stable" || kind == "mergesort");
+                let is_stable = matches!(arguments.named("kind"), Some(PyValue::Text(kind)) if kind == "stable" || kind == "mergesort");
                 let [x, axis, descending] = arguments.bind(["a", axis_name, "descending"])?;
                 let id = self.as_array(&needed(x, "a")?)?;
                 let order = Order { is_descending: flag_or(&descending, false)?, is_stable, is_last_first: false };
-                Ok(Value::Array(self.argsort(id, integer_or(&axis, -1)?, order)?, kind))
+                Ok(PyValue::Array(self.argsort(id, integer_or(&axis, -1)?, order)?, kind))
             }
             "topk" => {
                 let arguments = arguments.without("sorted");
@@ -586,7 +578,7 @@ impl Machine<'_> {
                 }
                 let order = Order { is_descending: true, is_stable: false, is_last_first: false };
                 let [values, indices] = [false, true].map(|is_index| self.top(id, count, order, is_index));
-                Ok(Value::Tuple(vec![Value::Array(values?, kind), Value::Array(indices?, kind)]))
+                Ok(PyValue::Tuple(vec![PyValue::Array(values?, kind), PyValue::Array(indices?, kind)]))
             }
             "take_along_axis" | "gather" => {
                 let [x, index, axis] = match (kind, name) {
@@ -600,15 +592,15 @@ impl Machine<'_> {
                 if self.axis(id, needed(axis, "axis")?.integer().ok_or("its axis is not known")?)? != -1 {
                     return Err("only the last axis is followed".to_owned());
                 }
-                Ok(Value::Array(self.gather(id, index)?, kind))
+                Ok(PyValue::Array(self.gather(id, index)?, kind))
             }
             "clip" | "clamp" => {
                 let [x, least, most] = match kind {
                     ArrayKind::Torch => arguments.bind(["input", "min", "max"])?,
                     _ => arguments.bind(["a", "a_min", "a_max"]).or_else(|_| arguments.bind(["a", "min", "max"]))?,
                 };
-                let bound = |value: Option<Value>, open: f64| match value {
-                    None | Some(Value::Nothing) => Some(open),
+                let bound = |value: Option<PyValue>, open: f64| match value {
+                    None | Some(PyValue::Nothing) => Some(open),
                     Some(value) => value.number(),
                 };
                 let least = bound(least, f64::NEG_INFINITY).ok_or("its bounds are not known")?;
@@ -628,16 +620,16 @@ impl Machine<'_> {
                     return Err("it is followed for one axis alone".to_owned());
                 }
                 // The indices select the same rows as the mask.
-                Ok(Value::Tuple(vec![Value::Array(mask, kind)]))
+                Ok(PyValue::Tuple(vec![PyValue::Array(mask, kind)]))
             }
             _ => Err("it is not known".to_owned()),
         }
     }
 
-    fn clipped(&mut self, x: &Value, least: f64, most: f64, kind: ArrayKind) -> Called {
+    fn clipped(&mut self, x: &PyValue, least: f64, most: f64, kind: ArrayKind) -> Called {
         let id = self.as_array(x)?;
         let own = self.graph.kind(id);
-        Ok(Value::Array(self.each(Op::Clip(least, most), id, own)?, kind))
+        Ok(PyValue::Array(self.each(Op::Clip(least, most), id, own)?, kind))
     }
 }
 

@@ -1,32 +1,13 @@
 //! Tokenizers of transformers and of the package tokenizers: their arguments and defaults, and the outputs of a call.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
-use base::tensor::Datatype;
-
-use crate::suggest::graph::{Dim, ExprId, LoopId};
+use crate::suggest::library::quoted;
 use crate::suggest::machine::Machine;
-use crate::suggest::op::{Kind, Op, TokensForm};
-use crate::suggest::python::quoted;
-use crate::suggest::value::{Arguments, ArrayKind, Object, Value, flag_or, integer_or, needed};
-
-/// The result of a call.
-type Called = Result<Value, String>;
-
-/// A tokenizer, as an object of Python.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tokenizer {
-    /// The path of the `tokenizer.json`.
-    pub file: String,
-    /// The path of the `tokenizer_config.json`, for one of transformers.
-    pub config: Option<String>,
-    /// Parameters that calls of `enable_padding` and `enable_truncation` set, in the package tokenizers.
-    pub padding: Vec<(&'static str, String)>,
-    pub truncation: Vec<(&'static str, String)>,
-    /// Settings of transformers that a call or assignment changed.
-    pub side: Option<String>,
-}
+use crate::suggest::op::{Dim, ExprId, Kind, LoopId, Op, TokensForm};
+use crate::suggest::value::{Arguments, ArrayKind, Called, Object, PyValue, Tokenizer, flag_or, integer_or, needed};
+use base::tensor::Datatype;
 
 /// The names of outputs: in transformers, in tokenizers, and the port of the step.
 const FIELDS: &[(&str, &str, &str)] = &[
@@ -48,12 +29,12 @@ impl Machine<'_> {
                 if let Some((name, _)) = arguments.named.iter().find(|(name, _)| !IGNORED.contains(&name.as_str())) {
                     return Err(format!("its argument '{name}' is not known"));
                 }
-                if arguments.named("use_fast") == Some(Value::Bool(false)) {
+                if arguments.named("use_fast") == Some(PyValue::Bool(false)) {
                     return Err("a tokenizer that is not fast is another one".to_owned());
                 }
                 let (file, config) =
                     (self.file_in(&folder, "tokenizer.json")?, self.file_in(&folder, "tokenizer_config.json")?);
-                Ok(Value::object(Object::Tokenizer(Tokenizer {
+                Ok(PyValue::object(Object::Tokenizer(Tokenizer {
                     file,
                     config: Some(config),
                     padding: Vec::new(),
@@ -64,20 +45,20 @@ impl Machine<'_> {
             "transformers.AutoConfig.from_pretrained" => {
                 let folder = needed(arguments.positional.first().cloned(), "path")?;
                 self.file_in(&folder, "config.json")?;
-                Ok(Value::object(Object::Config))
+                Ok(PyValue::object(Object::Config))
             }
             "transformers.AutoImageProcessor.from_pretrained" => {
                 let folder = needed(arguments.positional.first().cloned(), "path")?;
                 let file = self.file_in(&folder, "preprocessor_config.json")?;
-                if arguments.named("use_fast") != Some(Value::Bool(false)) {
+                if arguments.named("use_fast") != Some(PyValue::Bool(false)) {
                     self.assume("the image processor is the one on numpy and Pillow (use_fast=False), whose numbers the steps give");
                 }
-                Ok(Value::object(Object::ImageProcessor(file)))
+                Ok(PyValue::object(Object::ImageProcessor(file)))
             }
             "tokenizers.Tokenizer.from_file" => match arguments.positional.as_slice() {
-                [Value::Path(path)] => {
+                [PyValue::Path(path)] => {
                     let file = self.file_name(path);
-                    Ok(Value::object(Object::Tokenizer(Tokenizer {
+                    Ok(PyValue::object(Object::Tokenizer(Tokenizer {
                         file,
                         config: None,
                         padding: Vec::new(),
@@ -92,16 +73,16 @@ impl Machine<'_> {
     }
 
     /// The name of a file in a folder that a value names. Of a model of the hub, the file must be beside model.py.
-    fn file_in(&mut self, folder: &Value, file: &str) -> Result<String, String> {
+    fn file_in(&mut self, folder: &PyValue, file: &str) -> Result<String, String> {
         match folder {
-            Value::Path(path) => {
-                let path = self.joined_path(&Value::Path(path.clone()), file)?;
+            PyValue::Path(path) => {
+                let path = self.joined_path(&PyValue::Path(path.clone()), file)?;
                 match path {
-                    Value::Path(path) => Ok(self.file_name(&path)),
+                    PyValue::Path(path) => Ok(self.file_name(&path)),
                     _ => Err("a path is not known".to_owned()),
                 }
             }
-            Value::Text(name) => {
+            PyValue::Text(name) => {
                 self.assume(format!("{file} beside model.py is that of '{name}'"));
                 Ok(file.to_owned())
             }
@@ -110,7 +91,7 @@ impl Machine<'_> {
     }
 
     /// A text of transformers' tokenizer: a string, or a list with one for each row.
-    fn texts(&mut self, value: &Value) -> Result<(ExprId, bool), String> {
+    fn texts(&mut self, value: &PyValue) -> Result<(ExprId, bool), String> {
         let id = self.as_array(value)?;
         let id = match self.graph.op(id) {
             Op::Decode => self.graph.operand(id).unwrap_or(id),
@@ -129,19 +110,9 @@ impl Machine<'_> {
     /// `tokenizer(text, ...)`.
     pub fn call_a_tokenizer(&mut self, tokenizer: &Tokenizer, arguments: &Arguments) -> Called {
         let Some(config) = &tokenizer.config else { return Err("this tokenizer is not called".to_owned()) };
-        let wants_mask = arguments.named("return_attention_mask");
-        let wants = |name: &str| arguments.named(name) == Some(Value::Bool(true));
+        let wants = |name: &str| arguments.named(name) == Some(PyValue::Bool(true));
         let [special, offsets] = ["return_special_tokens_mask", "return_offsets_mapping"].map(wants);
-        let mut rest = arguments.clone();
-        for name in [
-            "return_attention_mask",
-            "return_special_tokens_mask",
-            "return_offsets_mapping",
-            "return_token_type_ids",
-            "verbose",
-        ] {
-            rest = rest.without(name);
-        }
+        let rest = WITHOUT_EFFECT.iter().fold(arguments.clone(), |rest, name| rest.without(name));
         let [text, pair, add_special, padding, truncation, max_length, multiple, tensors] = rest.bind([
             "text",
             "text_pair",
@@ -152,41 +123,22 @@ impl Machine<'_> {
             "pad_to_multiple_of",
             "return_tensors",
         ])?;
-        if wants_mask == Some(Value::Bool(false))
-            || arguments.named("return_token_type_ids") == Some(Value::Bool(false))
-        {
-            // An output that is not there is not asked for either.
-        }
         let (text, is_list) = self.texts(&needed(text, "text")?)?;
-        let pair = match pair.filter(|pair| *pair != Value::Nothing) {
+        let pair = match pair.filter(|pair| *pair != PyValue::Nothing) {
             Some(pair) => Some(self.texts(&pair)?.0),
             None => None,
         };
         let mut fields = vec![("file", quoted(&tokenizer.file)), ("config", quoted(config))];
         fields.extend(padding_of(&padding, is_list)?);
         fields.extend(truncation_of(&truncation)?);
-        if let Some(length) = max_length.filter(|length| *length != Value::Nothing) {
-            let length = length.integer().ok_or("its max_length is not known")?;
-            let is_used = fields.iter().any(|(name, value)| {
-                ["padding", "truncation"].contains(name) && !value.contains("off") && !value.contains("longest\"")
-            });
-            if is_used {
-                fields.push(("max_length", length.to_string()));
-            }
-        }
-        if let Some(multiple) = multiple.filter(|multiple| *multiple != Value::Nothing) {
-            fields.push((
-                "pad_to_multiple_of",
-                multiple.integer().ok_or("its pad_to_multiple_of is not known")?.to_string(),
-            ));
-        }
+        fields.extend(lengths_of(&fields, max_length, multiple)?);
         if !flag_or(&add_special, true)? {
             fields.push(("add_special_tokens", "false".to_owned()));
         }
         let kind = match tensors {
-            Some(Value::Text(form)) if form == "np" => ArrayKind::Numpy,
-            Some(Value::Text(form)) if form == "pt" => ArrayKind::Torch,
-            None | Some(Value::Nothing) => ArrayKind::Python,
+            Some(PyValue::Text(form)) if form == "np" => ArrayKind::Numpy,
+            Some(PyValue::Text(form)) if form == "pt" => ArrayKind::Torch,
+            None | Some(PyValue::Nothing) => ArrayKind::Python,
             _ => return Err("its return_tensors is not known".to_owned()),
         };
         self.assume(
@@ -205,7 +157,7 @@ impl Machine<'_> {
             }
             outputs.insert((*name).to_owned(), (id, kind));
         }
-        Ok(Value::object(Object::Encoding(outputs)))
+        Ok(PyValue::object(Object::Encoding(outputs)))
     }
 
     /// The outputs of a call by the ports of the step.
@@ -227,7 +179,7 @@ impl Machine<'_> {
                 shape.push(Dim::Known(2));
             }
             let inputs = std::iter::once(text).chain(pair).collect();
-            let id = self.graph.add(Op::Tokens(Rc::new(form)), inputs, Kind::Number(Datatype::Int64), shape)?;
+            let id = self.graph.add(Op::Tokens(Arc::new(form)), inputs, Kind::Number(Datatype::Int64), shape)?;
             made.insert(*port, id);
         }
         Ok(made)
@@ -270,14 +222,14 @@ impl Machine<'_> {
             "encode" => {
                 let [text, pair, is_split, special] =
                     arguments.bind(["sequence", "pair", "is_pretokenized", "add_special_tokens"])?;
-                if is_split.is_some_and(|is_split| is_split != Value::Bool(false)) {
+                if is_split.is_some_and(|is_split| is_split != PyValue::Bool(false)) {
                     return Err("texts that are split already".to_owned());
                 }
                 (text, pair, special)
             }
             _ => {
                 let [texts, is_split, special] = arguments.bind(["input", "is_pretokenized", "add_special_tokens"])?;
-                if is_split.is_some_and(|is_split| is_split != Value::Bool(false)) {
+                if is_split.is_some_and(|is_split| is_split != PyValue::Bool(false)) {
                     return Err("texts that are split already".to_owned());
                 }
                 (texts, None, special)
@@ -287,7 +239,7 @@ impl Machine<'_> {
         if is_list != (name == "encode_batch") {
             return Err("its text is no string, or its texts no list".to_owned());
         }
-        let pair = match pair.filter(|pair| *pair != Value::Nothing) {
+        let pair = match pair.filter(|pair| *pair != PyValue::Nothing) {
             Some(pair) => Some(self.texts(&pair)?.0),
             None => None,
         };
@@ -322,7 +274,7 @@ impl Machine<'_> {
             .filter_map(|(_, name, port)| Some(((*name).to_owned(), (*made.get(port)?, ArrayKind::Python))));
         let outputs: BTreeMap<_, _> = outputs.collect();
         if !is_list {
-            return Ok(Value::object(Object::Encoding(outputs)));
+            return Ok(PyValue::object(Object::Encoding(outputs)));
         }
         let length = self.graph.shape(text).first().copied().unwrap_or(Dim::Known(1));
         let on: LoopId = self.graph.new_loop(length);
@@ -330,7 +282,7 @@ impl Machine<'_> {
         for (name, (id, kind)) in outputs {
             rows.insert(name, (self.graph.row(on, id)?, kind));
         }
-        Ok(self.new_each(on, Value::object(Object::Encoding(rows)), None))
+        Ok(self.new_each(on, PyValue::object(Object::Encoding(rows)), None))
     }
 
     fn detokenized(&mut self, tokenizer: &Tokenizer, name: &str, arguments: &Arguments) -> Called {
@@ -338,7 +290,7 @@ impl Machine<'_> {
         let [ids, skips, cleans] = arguments.bind(["ids", "skip_special_tokens", "clean_up_tokenization_spaces"])?;
         let skips_special = flag_or(&skips, default)?;
         match (tokenizer.config.is_some(), cleans) {
-            (true, Some(Value::Bool(false))) | (false, None) => {}
+            (true, Some(PyValue::Bool(false))) | (false, None) => {}
             (true, None) => self.assume("clean_up_tokenization_spaces is off, as in transformers 5 for BPE"),
             _ => return Err("its clean_up_tokenization_spaces is not followed".to_owned()),
         }
@@ -350,7 +302,7 @@ impl Machine<'_> {
         }
         shape.pop();
         let op = Op::Detokenize { file: tokenizer.file.clone(), skips_special };
-        Ok(Value::Array(self.graph.add(op, vec![id], Kind::Text, shape)?, ArrayKind::Python))
+        Ok(PyValue::Array(self.graph.add(op, vec![id], Kind::Text, shape)?, ArrayKind::Python))
     }
 }
 
@@ -358,20 +310,52 @@ impl Machine<'_> {
 const IGNORED: &[&str] =
     &["use_fast", "local_files_only", "cache_dir", "trust_remote_code", "pretrained_model_name_or_path"];
 
+/// Arguments of a call that only choose outputs, which are connected if they are used.
+const WITHOUT_EFFECT: &[&str] = &[
+    "return_attention_mask",
+    "return_special_tokens_mask",
+    "return_offsets_mapping",
+    "return_token_type_ids",
+    "verbose",
+];
+
+/// `max_length`, which padding to the longest row does not use, and `pad_to_multiple_of`.
+fn lengths_of(
+    fields: &[(&'static str, String)],
+    max_length: Option<PyValue>,
+    multiple: Option<PyValue>,
+) -> Result<Vec<(&'static str, String)>, String> {
+    let mut lengths = Vec::new();
+    if let Some(length) = max_length.filter(|length| *length != PyValue::Nothing) {
+        let length = length.integer().ok_or("its max_length is not known")?;
+        let is_used = fields.iter().any(|(name, value)| {
+            ["padding", "truncation"].contains(name) && !value.contains("off") && !value.contains("longest\"")
+        });
+        if is_used {
+            lengths.push(("max_length", length.to_string()));
+        }
+    }
+    if let Some(multiple) = multiple.filter(|multiple| *multiple != PyValue::Nothing) {
+        let multiple = multiple.integer().ok_or("its pad_to_multiple_of is not known")?;
+        lengths.push(("pad_to_multiple_of", multiple.to_string()));
+    }
+    Ok(lengths)
+}
+
 /// transformers: no padding by default; a text by itself is the longest one.
-fn padding_of(padding: &Option<Value>, is_list: bool) -> Result<Vec<(&'static str, String)>, String> {
+fn padding_of(padding: &Option<PyValue>, is_list: bool) -> Result<Vec<(&'static str, String)>, String> {
     let kind = match padding {
-        None | Some(Value::Nothing | Value::Bool(false)) => "off",
-        Some(Value::Text(kind)) if kind == "do_not_pad" => "off",
-        Some(Value::Text(kind)) if kind == "max_length" => "max_length",
-        Some(Value::Bool(true)) => {
+        None | Some(PyValue::Nothing | PyValue::Bool(false)) => "off",
+        Some(PyValue::Text(kind)) if kind == "do_not_pad" => "off",
+        Some(PyValue::Text(kind)) if kind == "max_length" => "max_length",
+        Some(PyValue::Bool(true)) => {
             if is_list {
                 "longest"
             } else {
                 "off"
             }
         }
-        Some(Value::Text(kind)) if kind == "longest" => {
+        Some(PyValue::Text(kind)) if kind == "longest" => {
             if is_list {
                 "longest"
             } else {
@@ -384,11 +368,11 @@ fn padding_of(padding: &Option<Value>, is_list: bool) -> Result<Vec<(&'static st
 }
 
 /// transformers: no truncation by default.
-fn truncation_of(truncation: &Option<Value>) -> Result<Vec<(&'static str, String)>, String> {
+fn truncation_of(truncation: &Option<PyValue>) -> Result<Vec<(&'static str, String)>, String> {
     let kind = match truncation {
-        None | Some(Value::Nothing | Value::Bool(false)) => "off",
-        Some(Value::Bool(true)) => "longest_first",
-        Some(Value::Text(kind)) => match kind.as_str() {
+        None | Some(PyValue::Nothing | PyValue::Bool(false)) => "off",
+        Some(PyValue::Bool(true)) => "longest_first",
+        Some(PyValue::Text(kind)) => match kind.as_str() {
             "longest_first" => "longest_first",
             "only_first" => "only_first",
             "only_second" => "only_second",
@@ -405,9 +389,9 @@ fn truncation_set(arguments: &Arguments) -> Result<Vec<(&'static str, String)>, 
     if integer_or(&stride, 0)? != 0 {
         return Err("a stride has no parameter".to_owned());
     }
-    let text = |value: Option<Value>, default: &str| match value {
+    let text = |value: Option<PyValue>, default: &str| match value {
         None => Some(default.to_owned()),
-        Some(Value::Text(text)) => Some(text),
+        Some(PyValue::Text(text)) => Some(text),
         Some(_) => None,
     };
     let strategy = text(strategy, "longest_first").ok_or("its strategy is not known")?;
@@ -428,10 +412,10 @@ fn padding_set(arguments: &Arguments) -> Result<Vec<(&'static str, String)>, Str
     }
     let side = match direction {
         None => "right".to_owned(),
-        Some(Value::Text(side)) => side,
+        Some(PyValue::Text(side)) => side,
         Some(_) => return Err("its direction is not known".to_owned()),
     };
-    let mut fields = match length.filter(|length| *length != Value::Nothing) {
+    let mut fields = match length.filter(|length| *length != PyValue::Nothing) {
         Some(length) => {
             let length = length.integer().ok_or("its length is not known")?;
             vec![("padding", quoted("max_length")), ("max_length", length.to_string())]
@@ -440,7 +424,7 @@ fn padding_set(arguments: &Arguments) -> Result<Vec<(&'static str, String)>, Str
     };
     fields.push(("padding_side", quoted(&side)));
     fields.push(("pad_id", integer_or(&id, 0)?.to_string()));
-    if let Some(multiple) = multiple.filter(|multiple| *multiple != Value::Nothing) {
+    if let Some(multiple) = multiple.filter(|multiple| *multiple != PyValue::Nothing) {
         fields.push(("pad_to_multiple_of", multiple.integer().ok_or("its multiple is not known")?.to_string()));
     }
     Ok(fields)

@@ -3,18 +3,17 @@
 use base::tensor::Datatype;
 
 use crate::limits::SUGGEST_ITEMS_MAX;
-use crate::suggest::graph::{Dim, ExprId};
 use crate::suggest::machine::Machine;
-use crate::suggest::op::{Kind, Op, Order};
-use crate::suggest::tree::Node;
-use crate::suggest::value::{ArrayKind, Object, Value};
+use crate::suggest::op::{Dim, ExprId, Kind, Op, Order};
+use crate::suggest::tree::SyntaxNode;
+use crate::suggest::value::{ArrayKind, Object, PyValue};
 
 impl<'a> Machine<'a> {
     /// The elements of a value, if all are known.
-    pub fn items(&mut self, value: &Value) -> Result<Vec<Value>, String> {
+    pub fn items(&mut self, value: &PyValue) -> Result<Vec<PyValue>, String> {
         match value {
-            Value::Tuple(items) => Ok(items.clone()),
-            Value::List(list) => {
+            PyValue::Tuple(items) => Ok(items.clone()),
+            PyValue::List(list) => {
                 let list = self.list(*list);
                 self.charge(list.items.len());
                 match (list.each, list.broken) {
@@ -25,14 +24,14 @@ impl<'a> Machine<'a> {
                     _ => Err("a list has an element for each row".to_owned()),
                 }
             }
-            Value::Dict(dict) => Ok(self.dict(*dict).iter().map(|(key, _)| key.clone()).collect()),
-            Value::Text(text) if text.len() > SUGGEST_ITEMS_MAX => Err("a text is too long".to_owned()),
-            Value::Text(text) => Ok(text.chars().map(|letter| Value::Text(letter.to_string())).collect()),
-            Value::File(path, true) => {
+            PyValue::Dict(dict) => Ok(self.dict(*dict).iter().map(|(key, _)| key.clone()).collect()),
+            PyValue::Text(text) if text.len() > SUGGEST_ITEMS_MAX => Err("a text is too long".to_owned()),
+            PyValue::Text(text) => Ok(text.chars().map(|letter| PyValue::Text(letter.to_string())).collect()),
+            PyValue::File(path, true) => {
                 let text = self.read_text(path)?;
-                Ok(text.split_inclusive('\n').map(Value::text).collect())
+                Ok(text.split_inclusive('\n').map(PyValue::text).collect())
             }
-            Value::Unknown(reason) => {
+            PyValue::Unknown(reason) => {
                 Err(self.reasons.get(*reason).map(|reason| reason.text.clone()).unwrap_or_default())
             }
             _ => Err("its elements are not known".to_owned()),
@@ -40,55 +39,55 @@ impl<'a> Machine<'a> {
     }
 
     /// The element of an array along its first axis.
-    pub fn item(&mut self, id: ExprId, kind: ArrayKind, place: i64) -> Result<Value, String> {
-        self.subscript(&Value::Array(id, kind), &Value::Int(place))
+    pub fn item(&mut self, id: ExprId, kind: ArrayKind, place: i64) -> Result<PyValue, String> {
+        self.subscript(&PyValue::Array(id, kind), &PyValue::Int(place))
     }
 
     /// `value[index]`.
-    pub fn subscript(&mut self, value: &Value, index: &Value) -> Result<Value, String> {
+    pub fn subscript(&mut self, value: &PyValue, index: &PyValue) -> Result<PyValue, String> {
         if let Some(reason) = self.reason_of(&[value]).or_else(|| match value {
             // Of a dictionary and a tuple one element is asked for.
-            Value::Dict(_) | Value::Tuple(_) => None,
+            PyValue::Dict(_) | PyValue::Tuple(_) => None,
             _ => self.reason_of(&[index]),
-        }) && !matches!(value, Value::Tuple(_))
+        }) && !matches!(value, PyValue::Tuple(_))
         {
-            return Ok(Value::Unknown(reason));
+            return Ok(PyValue::Unknown(reason));
         }
         match (value, index) {
-            (Value::Dict(dict), _) => self.member(*dict, index),
-            (Value::Array(id, kind), _) if self.graph.kind(*id) == Kind::Json => {
+            (PyValue::Dict(dict), _) => self.member(*dict, index),
+            (PyValue::Array(id, kind), _) if self.graph.kind(*id) == Kind::Json => {
                 let key = match index {
-                    Value::Text(key) if !key.contains('.') && !key.is_empty() => key.clone(),
-                    Value::Int(place) if *place >= 0 => place.to_string(),
+                    PyValue::Text(key) if !key.contains('.') && !key.is_empty() => key.clone(),
+                    PyValue::Int(place) if *place >= 0 => place.to_string(),
                     _ => return Err("a member of a JSON text is not known".to_owned()),
                 };
                 let shape = self.graph.shape(*id);
-                Ok(Value::Array(self.graph.add(Op::Json(key), vec![*id], Kind::Json, shape)?, *kind))
+                Ok(PyValue::Array(self.graph.add(Op::Json(key), vec![*id], Kind::Json, shape)?, *kind))
             }
-            (Value::Array(id, kind), _) => self.array_part(*id, *kind, index),
-            (Value::Object(object), _) => self.object_part(object, index),
-            (Value::List(list), _) if self.list(*list).each.is_some() => self.each_part(*list, index),
-            (Value::List(_) | Value::Tuple(_), Value::Array(at, _)) => self.labelled(value, *at),
-            (Value::List(_) | Value::Tuple(_) | Value::Text(_), _) => self.known_part(value, index),
-            (Value::Library(_), _) => Ok(value.clone()),
+            (PyValue::Array(id, kind), _) => self.array_part(*id, *kind, index),
+            (PyValue::Object(object), _) => self.object_part(object, index),
+            (PyValue::List(list), _) if self.list(*list).each.is_some() => self.each_part(*list, index),
+            (PyValue::List(_) | PyValue::Tuple(_), PyValue::Array(at, _)) => self.labelled(value, *at),
+            (PyValue::List(_) | PyValue::Tuple(_) | PyValue::Text(_), _) => self.known_part(value, index),
+            (PyValue::Library(_), _) => Ok(value.clone()),
             _ => Err("it is not known what '[]' gives".to_owned()),
         }
     }
 
-    fn member(&mut self, dict: usize, index: &Value) -> Result<Value, String> {
+    fn member(&mut self, dict: usize, index: &PyValue) -> Result<PyValue, String> {
         self.charge(self.dict(dict).len());
-        if let Value::Array(at, _) = index {
-            return self.labelled(&Value::Dict(dict), *at);
+        if let PyValue::Array(at, _) = index {
+            return self.labelled(&PyValue::Dict(dict), *at);
         }
         let found = self.dict(dict).iter().find(|(key, _)| key == index).map(|(_, value)| value.clone());
         found.ok_or_else(|| match index {
-            Value::Text(key) => format!("the member '{key}' is not known"),
+            PyValue::Text(key) => format!("the member '{key}' is not known"),
             _ => "a member is not known".to_owned(),
         })
     }
 
     /// An element of a list that has one for each row.
-    fn each_part(&mut self, list: usize, index: &Value) -> Result<Value, String> {
+    fn each_part(&mut self, list: usize, index: &PyValue) -> Result<PyValue, String> {
         let Some(each) = self.list(list).each else { return Err("a list is not known".to_owned()) };
         let length = self.graph.loop_length(each.on);
         let first = |machine: &mut Self| {
@@ -99,52 +98,52 @@ impl<'a> Machine<'a> {
             machine.graph.is_one(length)
         };
         match index {
-            Value::Array(at, _) if *self.graph.op(*at) == Op::Counter(each.on) => Ok(each.element),
-            Value::Int(0 | -1) if each.condition.is_none() && first(self) => match each.element {
-                Value::Array(id, kind) => {
+            PyValue::Array(at, _) if *self.graph.op(*at) == Op::Counter(each.on) => Ok(each.element),
+            PyValue::Int(0 | -1) if each.condition.is_none() && first(self) => match each.element {
+                PyValue::Array(id, kind) => {
                     let whole = self.graph.lifted(id, each.on)?;
-                    self.array_part(whole, kind, &Value::Int(0))
+                    self.array_part(whole, kind, &PyValue::Int(0))
                 }
                 _ => Err("an element of a list with one for each row".to_owned()),
             },
-            Value::Array(at, kind) => {
-                let whole = self.as_array(&Value::List(list))?;
-                self.array_part(whole, *kind, &Value::Array(*at, *kind))
+            PyValue::Array(at, kind) => {
+                let whole = self.as_array(&PyValue::List(list))?;
+                self.array_part(whole, *kind, &PyValue::Array(*at, *kind))
             }
             _ => Err("an element of a list with one for each row".to_owned()),
         }
     }
 
-    fn known_part(&mut self, value: &Value, index: &Value) -> Result<Value, String> {
+    fn known_part(&mut self, value: &PyValue, index: &PyValue) -> Result<PyValue, String> {
         let items = self.items(value)?;
         let count = items.len() as i64;
         let place = |at: i64| usize::try_from(if at < 0 { at + count } else { at }).ok();
         match index {
-            Value::Int(at) => {
+            PyValue::Int(at) => {
                 let item = place(*at).and_then(|at| items.get(at).cloned());
                 item.ok_or_else(|| format!("a list of {count} has no element {at}"))
             }
-            Value::Slice(bounds) => {
+            PyValue::Slice(bounds) => {
                 let [start, stop, step] = &**bounds;
-                if !matches!(step, Value::Nothing | Value::Int(1 | -1)) {
+                if !matches!(step, PyValue::Nothing | PyValue::Int(1 | -1)) {
                     return Err("a slice is not followed".to_owned());
                 }
-                let bound = |value: &Value, open: i64| match value {
-                    Value::Nothing => Some(open),
+                let bound = |value: &PyValue, open: i64| match value {
+                    PyValue::Nothing => Some(open),
                     value => value.integer().map(|at| if at < 0 { (at + count).max(0) } else { at.min(count) }),
                 };
                 let (start, stop) =
                     (bound(start, 0).ok_or("a slice is not known")?, bound(stop, count).ok_or("a slice is not known")?);
                 let range = usize::try_from(start).unwrap_or(0)..usize::try_from(stop.max(start)).unwrap_or(0);
                 let mut part: Vec<_> = items.get(range).unwrap_or_default().to_vec();
-                if *step == Value::Int(-1) {
+                if *step == PyValue::Int(-1) {
                     part.reverse();
                 }
                 match value {
-                    Value::Tuple(_) => Ok(Value::Tuple(part)),
-                    Value::Text(_) => Ok(Value::Text(
+                    PyValue::Tuple(_) => Ok(PyValue::Tuple(part)),
+                    PyValue::Text(_) => Ok(PyValue::Text(
                         part.iter()
-                            .map(|letter| if let Value::Text(text) = letter { text.as_str() } else { "" })
+                            .map(|letter| if let PyValue::Text(text) = letter { text.as_str() } else { "" })
                             .collect(),
                     )),
                     _ => Ok(self.new_list(part)),
@@ -155,40 +154,40 @@ impl<'a> Machine<'a> {
     }
 
     /// The labels of classes: strings of a list or a dictionary by an index that a tensor has.
-    fn labelled(&mut self, value: &Value, at: ExprId) -> Result<Value, String> {
+    fn labelled(&mut self, value: &PyValue, at: ExprId) -> Result<PyValue, String> {
         let counter = *self.graph.op(at) == Op::Size(Dim::Known(0)) || matches!(self.graph.op(at), Op::Counter(_));
-        if let (true, Value::List(list)) = (counter, value)
+        if let (true, PyValue::List(list)) = (counter, value)
             && self.list(*list).each.is_some()
         {
-            return self.each_part(*list, &Value::Array(at, ArrayKind::Python));
+            return self.each_part(*list, &PyValue::Array(at, ArrayKind::Python));
         }
         let (labels, at) = self.labels(value, at)?;
-        let id = self.each(Op::Labels(std::rc::Rc::new(labels)), at, Kind::Text)?;
-        Ok(Value::Array(id, ArrayKind::Python))
+        let id = self.each(Op::Labels(std::sync::Arc::new(labels)), at, Kind::Text)?;
+        Ok(PyValue::Array(id, ArrayKind::Python))
     }
 
     /// Strings by their indices, and the index without a conversion to the keys of a dictionary.
-    pub fn labels(&mut self, value: &Value, mut at: ExprId) -> Result<(Vec<String>, ExprId), String> {
-        let text = |value: &Value| match value {
-            Value::Text(text) => Some(text.clone()),
-            Value::Raw(bytes) => String::from_utf8(bytes.clone()).ok(),
+    pub fn labels(&mut self, value: &PyValue, mut at: ExprId) -> Result<(Vec<String>, ExprId), String> {
+        let text = |value: &PyValue| match value {
+            PyValue::Text(text) => Some(text.clone()),
+            PyValue::Raw(bytes) => String::from_utf8(bytes.clone()).ok(),
             _ => None,
         };
         let labels = match value {
-            Value::Dict(dict) => {
+            PyValue::Dict(dict) => {
                 let entries = self.dict(*dict).to_vec();
                 let mut labels = vec![None; entries.len()];
                 for (key, label) in &entries {
                     let index = match key {
-                        Value::Int(index) => usize::try_from(*index).ok(),
-                        Value::Text(text) => text.parse().ok(),
+                        PyValue::Int(index) => usize::try_from(*index).ok(),
+                        PyValue::Text(text) => text.parse().ok(),
                         _ => None,
                     };
                     if let Some(place) = index.and_then(|index| labels.get_mut(index)) {
                         *place = text(label);
                     }
                 }
-                if entries.iter().any(|(key, _)| matches!(key, Value::Text(_))) {
+                if entries.iter().any(|(key, _)| matches!(key, PyValue::Text(_))) {
                     match (self.graph.op(at), self.graph.kind(at), self.graph.operand(at)) {
                         (Op::Cast, Kind::Text, Some(below)) => at = below,
                         _ => return Err("the keys of a dictionary are strings, its index is a number".to_owned()),
@@ -208,18 +207,18 @@ impl<'a> Machine<'a> {
     }
 
     /// A part of an array by numbers, slices, masks and others.
-    fn array_part(&mut self, id: ExprId, kind: ArrayKind, index: &Value) -> Result<Value, String> {
+    fn array_part(&mut self, id: ExprId, kind: ArrayKind, index: &PyValue) -> Result<PyValue, String> {
         if kind == ArrayKind::Pillow {
             return Err("a part of an image is not followed".to_owned());
         }
         let parts = match index {
-            Value::Tuple(parts) => parts.clone(),
+            PyValue::Tuple(parts) => parts.clone(),
             one => vec![one.clone()],
         };
         if let Some(reason) = self.reason_of(&parts.iter().collect::<Vec<_>>()) {
-            return Ok(Value::Unknown(reason));
+            return Ok(PyValue::Unknown(reason));
         }
-        let used = parts.iter().filter(|part| !matches!(part, Value::Nothing | Value::Ellipsis)).count();
+        let used = parts.iter().filter(|part| !matches!(part, PyValue::Nothing | PyValue::Ellipsis)).count();
         let rank = self.graph.rank(id);
         if used > rank {
             return Err("an array has fewer axes than its index".to_owned());
@@ -227,7 +226,7 @@ impl<'a> Machine<'a> {
         let mut all = Vec::new();
         for part in parts {
             match part {
-                Value::Ellipsis => all.extend(std::iter::repeat_n(whole(), rank - used)),
+                PyValue::Ellipsis => all.extend(std::iter::repeat_n(whole(), rank - used)),
                 part => all.push(part),
             }
         }
@@ -235,25 +234,25 @@ impl<'a> Machine<'a> {
         let count = all.len();
         for part in all {
             id = match part {
-                Value::Nothing => {
+                PyValue::Nothing => {
                     let mut shape = self.graph.shape(id);
                     shape.insert(axis.min(shape.len()), Dim::Known(1));
                     axis += 1;
                     self.graph.view(id, shape)?
                 }
-                Value::Int(at) => self.take(id, axis, at)?,
-                Value::Slice(bounds) => {
+                PyValue::Int(at) => self.take(id, axis, at)?,
+                PyValue::Slice(bounds) => {
                     axis += 1;
                     self.slice(id, axis - 1, &bounds)?
                 }
-                Value::Array(by, _) => {
+                PyValue::Array(by, _) => {
                     let made = self.by_array(id, axis, by, count)?;
                     if self.graph.rank(by) > 0 {
                         axis += 1;
                     }
                     made
                 }
-                Value::List(_) | Value::Tuple(_) => {
+                PyValue::List(_) | PyValue::Tuple(_) => {
                     let by = self.as_array(&part)?;
                     axis += 1;
                     self.by_array(id, axis - 1, by, count)?
@@ -262,7 +261,7 @@ impl<'a> Machine<'a> {
             };
         }
         // Numbers of numpy and torch keep their library, by which arithmetic rounds.
-        Ok(Value::Array(id, kind))
+        Ok(PyValue::Array(id, kind))
     }
 
     /// The place `at` along an axis, which disappears.
@@ -287,10 +286,10 @@ impl<'a> Machine<'a> {
     }
 
     /// A slice along an axis.
-    fn slice(&mut self, id: ExprId, place: usize, bounds: &[Value; 3]) -> Result<ExprId, String> {
-        let bound = |value: &Value| match value {
-            Value::Nothing => Ok(None),
-            Value::Int(at) => Ok(Some(*at)),
+    fn slice(&mut self, id: ExprId, place: usize, bounds: &[PyValue; 3]) -> Result<ExprId, String> {
+        let bound = |value: &PyValue| match value {
+            PyValue::Nothing => Ok(None),
+            PyValue::Int(at) => Ok(Some(*at)),
             _ => Err("a bound of a slice is not known".to_owned()),
         };
         let [start, stop, step] = bounds;
@@ -387,7 +386,7 @@ impl<'a> Machine<'a> {
             let mut tail = shape.get(place..).unwrap_or_default().to_vec();
             tail.first_mut().into_iter().for_each(|first| *first = Dim::Known(indices.len() as u64));
             let kind = self.graph.kind(id);
-            let op = Op::Select { axis, indices: std::rc::Rc::new(indices) };
+            let op = Op::Select { axis, indices: std::sync::Arc::new(indices) };
             return self.by_row(op, id, shape.len() - place, kind, &tail);
         }
         if count != 1 || place != 0 {
@@ -420,30 +419,30 @@ impl<'a> Machine<'a> {
     }
 
     /// A part of an object of a library.
-    fn object_part(&mut self, object: &Object, index: &Value) -> Result<Value, String> {
+    fn object_part(&mut self, object: &Object, index: &PyValue) -> Result<PyValue, String> {
         match (object, index) {
-            (Object::Encoding(fields), Value::Text(name)) => {
-                let found = fields.get(name).map(|(id, kind)| Value::Array(*id, *kind));
+            (Object::Encoding(fields), PyValue::Text(name)) => {
+                let found = fields.get(name).map(|(id, kind)| PyValue::Array(*id, *kind));
                 found.ok_or_else(|| format!("the tokenizer gives no '{name}'"))
             }
-            (Object::Requests, Value::Int(0)) => {
+            (Object::Requests, PyValue::Int(0)) => {
                 self.assume("only the first request is read: requests are not batched");
-                Ok(Value::object(Object::Request))
+                Ok(PyValue::object(Object::Request))
             }
-            (Object::Requests, Value::Array(at, _)) if *self.graph.op(*at) == Op::Counter(self.requests) => {
-                Ok(Value::object(Object::Request))
+            (Object::Requests, PyValue::Array(at, _)) if *self.graph.op(*at) == Op::Counter(self.requests) => {
+                Ok(PyValue::object(Object::Request))
             }
             _ => Err("it is not known what '[]' gives".to_owned()),
         }
     }
 
     /// `target[index] = value`.
-    pub fn assign_part(&mut self, target: Node<'a>, value: Value) {
+    pub fn assign_part(&mut self, target: SyntaxNode<'a>, value: PyValue) {
         let (Some(object), Some(index)) = (target.child("value"), target.child("slice")) else { return };
         let (known, index) = (self.eval(object), self.eval(index));
         self.go_to(target);
         match known {
-            Value::Dict(dict) => {
+            PyValue::Dict(dict) => {
                 let (depth, conditions) = (self.loops.len(), self.conditions.len());
                 let why =
                     self.dicts.get(dict).filter(|dict| (dict.depth, dict.conditions) != (depth, conditions)).is_some();
@@ -460,23 +459,23 @@ impl<'a> Machine<'a> {
                 let Some(dict) = self.dicts.get_mut(dict) else { return };
                 dict.levels = dict.levels.max(levels.unwrap_or(1));
                 match reason {
-                    Some(Value::Unknown(reason)) => dict.broken = Some(reason),
+                    Some(PyValue::Unknown(reason)) => dict.broken = Some(reason),
                     _ => {
                         dict.entries.retain(|(key, _)| *key != index);
                         dict.entries.push((index, value));
                     }
                 }
             }
-            Value::List(list) => {
+            PyValue::List(list) => {
                 let why = self.unknown("an element of a list is changed");
-                if let (Some(list), Value::Unknown(reason)) = (self.lists.get_mut(list), why) {
+                if let (Some(list), PyValue::Unknown(reason)) = (self.lists.get_mut(list), why) {
                     list.broken = Some(reason);
                 }
             }
-            Value::Array(id, kind) => {
+            PyValue::Array(id, kind) => {
                 let changed = self.with_column(id, &index, &value);
                 self.change_in_place(id);
-                let changed = changed.map_or_else(|why| self.unknown(why), |id| Value::Array(id, kind));
+                let changed = changed.map_or_else(|why| self.unknown(why), |id| PyValue::Array(id, kind));
                 self.assign(object, changed);
             }
             _ => {}
@@ -484,13 +483,13 @@ impl<'a> Machine<'a> {
     }
 
     /// An array with a column changed: `boxes[:, 0] = x`.
-    fn with_column(&mut self, id: ExprId, index: &Value, value: &Value) -> Result<ExprId, String> {
+    fn with_column(&mut self, id: ExprId, index: &PyValue, value: &PyValue) -> Result<ExprId, String> {
         let other = || "a part of an array is changed".to_owned();
-        let Value::Tuple(parts) = index else { return Err(other()) };
-        let Some((Value::Int(column), lead)) = parts.split_last() else { return Err(other()) };
-        let is_lead = lead.iter().all(|part| *part == whole() || *part == Value::Ellipsis);
+        let PyValue::Tuple(parts) = index else { return Err(other()) };
+        let Some((PyValue::Int(column), lead)) = parts.split_last() else { return Err(other()) };
+        let is_lead = lead.iter().all(|part| *part == whole() || *part == PyValue::Ellipsis);
         let rank = self.graph.rank(id);
-        let reaches_all = lead.len() + 1 == rank || lead.contains(&Value::Ellipsis);
+        let reaches_all = lead.len() + 1 == rank || lead.contains(&PyValue::Ellipsis);
         if !is_lead || !reaches_all || !self.conditions.is_empty() {
             return Err(other());
         }
@@ -511,6 +510,6 @@ impl<'a> Machine<'a> {
 }
 
 /// `:`.
-fn whole() -> Value {
-    Value::Slice(Box::new([Value::Nothing, Value::Nothing, Value::Nothing]))
+fn whole() -> PyValue {
+    PyValue::Slice(Box::new([PyValue::Nothing, PyValue::Nothing, PyValue::Nothing]))
 }

@@ -1,22 +1,16 @@
 //! `triton_python_backend_utils`: inputs, outputs, configuration; and objects whose methods are called.
 
-use std::rc::Rc;
-
-use base::tensor::Datatype;
+use std::sync::Arc;
 
 use crate::suggest::SuggestTensor;
-use crate::suggest::graph::{Dim, ExprId};
 use crate::suggest::library;
 use crate::suggest::machine::{Flow, Machine};
-use crate::suggest::op::{Comparison, CtcForm, Kind, Op};
-use crate::suggest::python::MODEL_CONFIG;
-use crate::suggest::value::{Arguments, ArrayKind, Object, Value, needed};
-
-/// The result of a call.
-type Called = Result<Value, String>;
+use crate::suggest::op::{CompareOp, CtcForm, Dim, ExprId, Kind, Op};
+use crate::suggest::value::{Arguments, ArrayKind, Called, MODEL_CONFIG, Object, PyValue, needed};
+use base::tensor::Datatype;
 
 /// An output of a model: its name, its value, and the line of its tensor.
-pub(super) type Output = (String, Value, usize);
+pub(super) type Output = (String, PyValue, usize);
 
 impl<'a> Machine<'a> {
     /// Goes through the module, `initialize` and `execute`. Returns the outputs of a request.
@@ -25,7 +19,7 @@ impl<'a> Machine<'a> {
         if let Flow::Return(_) = self.run(&root.children("body")) {
             return Err("the file has too much to go through".to_owned());
         }
-        let Some(Value::Class(class)) = self.lookup("TritonPythonModel") else {
+        let Some(PyValue::Class(class)) = self.lookup("TritonPythonModel") else {
             return Err("the file has no class TritonPythonModel".to_owned());
         };
         let execute = self.tree.node(class).map(|class| class.children("body")).unwrap_or_default();
@@ -37,42 +31,42 @@ impl<'a> Machine<'a> {
             let method = self.attribute(&model, "initialize")?;
             let args = self.initialize_args();
             let result = self.apply(&method, &Arguments { positional: vec![args], named: Vec::new() })?;
-            if let Value::Unknown(reason) = result {
+            if let PyValue::Unknown(reason) = result {
                 return Err(self.reasons.get(reason).map(|reason| reason.text.clone()).unwrap_or_default());
             }
         }
         let method = self.attribute(&model, "execute")?;
-        let requests = Value::object(Object::Requests);
+        let requests = PyValue::object(Object::Requests);
         let responses = self.apply(&method, &Arguments { positional: vec![requests], named: Vec::new() })?;
         self.response(&responses)
     }
 
-    fn initialize_args(&mut self) -> Value {
+    fn initialize_args(&mut self) -> PyValue {
         let entries = [
-            ("model_config", Value::text(MODEL_CONFIG)),
-            ("model_repository", Value::Path(String::new())),
-            ("model_version", Value::text(self.model.version)),
-            ("model_name", Value::text(self.model.name)),
-            ("model_instance_kind", Value::text("CPU")),
-            ("model_instance_device_id", Value::text("0")),
+            ("model_config", PyValue::text(MODEL_CONFIG)),
+            ("model_repository", PyValue::Path(String::new())),
+            ("model_version", PyValue::text(self.model.version)),
+            ("model_name", PyValue::text(self.model.name)),
+            ("model_instance_kind", PyValue::text("CPU")),
+            ("model_instance_device_id", PyValue::text("0")),
         ];
-        let entries = entries.into_iter().map(|(name, value)| (Value::text(name), value)).collect();
+        let entries = entries.into_iter().map(|(name, value)| (PyValue::text(name), value)).collect();
         self.new_dict(entries)
     }
 
     /// The configuration, as far as `config.pbtxt` is known.
-    pub fn model_config(&mut self) -> Value {
+    pub fn model_config(&mut self) -> PyValue {
         let tensors = |machine: &mut Self, tensors: &[SuggestTensor]| {
             let list = tensors.iter().map(|tensor| {
                 let name = match tensor.datatype {
                     Datatype::Bytes => "TYPE_STRING".to_owned(),
                     other => format!("TYPE_{}", other.name()),
                 };
-                let dims = machine.new_list(tensor.dims.iter().map(|dim| Value::Int(*dim)).collect());
+                let dims = machine.new_list(tensor.dims.iter().map(|dim| PyValue::Int(*dim)).collect());
                 machine.new_dict(vec![
-                    (Value::text("name"), Value::text(&tensor.name)),
-                    (Value::text("data_type"), Value::Text(name)),
-                    (Value::text("dims"), dims),
+                    (PyValue::text("name"), PyValue::text(&tensor.name)),
+                    (PyValue::text("data_type"), PyValue::Text(name)),
+                    (PyValue::text("dims"), dims),
                 ])
             });
             let list = list.collect();
@@ -81,28 +75,28 @@ impl<'a> Machine<'a> {
         let model = self.model;
         let (input, output) = (tensors(self, &model.inputs), tensors(self, &model.outputs));
         let parameters = model.parameters.iter().map(|(name, value)| {
-            let entry = self.new_dict(vec![(Value::text("string_value"), Value::text(value))]);
-            (Value::text(name), entry)
+            let entry = self.new_dict(vec![(PyValue::text("string_value"), PyValue::text(value))]);
+            (PyValue::text(name), entry)
         });
         let parameters = parameters.collect();
         let parameters = self.new_dict(parameters);
-        let rows = Value::Int(i64::from(model.rows_max));
+        let rows = PyValue::Int(i64::from(model.rows_max));
         self.new_dict(vec![
-            (Value::text("name"), Value::text(model.name)),
-            (Value::text("max_batch_size"), rows),
-            (Value::text("input"), input),
-            (Value::text("output"), output),
-            (Value::text("parameters"), parameters),
+            (PyValue::text("name"), PyValue::text(model.name)),
+            (PyValue::text("max_batch_size"), rows),
+            (PyValue::text("input"), input),
+            (PyValue::text("output"), output),
+            (PyValue::text("parameters"), parameters),
         ])
     }
 
     /// The outputs of the response to a request.
-    fn response(&mut self, responses: &Value) -> Result<Vec<Output>, String> {
+    fn response(&mut self, responses: &PyValue) -> Result<Vec<Output>, String> {
         let response = match responses {
-            Value::List(list) => {
+            PyValue::List(list) => {
                 let list = self.list(*list);
                 if let Some(reason) = list.broken {
-                    return self.response(&Value::Unknown(reason));
+                    return self.response(&PyValue::Unknown(reason));
                 }
                 match (list.each, list.items.as_slice()) {
                     (Some(each), []) if each.on == self.requests && each.condition.is_none() => each.element,
@@ -114,7 +108,7 @@ impl<'a> Machine<'a> {
                     _ => return Err("the responses of execute are not known".to_owned()),
                 }
             }
-            Value::Unknown(reason) => {
+            PyValue::Unknown(reason) => {
                 let reason = self.reasons.get(*reason).cloned();
                 let text = reason.as_ref().map(|reason| reason.text.clone()).unwrap_or_default();
                 return Err(format!("line {}: {text}", reason.map_or(0, |reason| reason.line)));
@@ -122,11 +116,11 @@ impl<'a> Machine<'a> {
             _ => return Err("execute does not return a list of responses".to_owned()),
         };
         match &response {
-            Value::Object(object) => match &**object {
+            PyValue::Object(object) => match &**object {
                 Object::Response(outputs) => Ok(outputs.clone()),
                 _ => Err("an element of the list that execute returns is no response".to_owned()),
             },
-            Value::Unknown(_) => self.response(&response),
+            PyValue::Unknown(_) => self.response(&response),
             _ => Err("an element of the list that execute returns is no response".to_owned()),
         }
     }
@@ -135,8 +129,8 @@ impl<'a> Machine<'a> {
         match name {
             "get_input_tensor_by_name" => {
                 let [request, input] = arguments.bind(["inference_request", "name"])?;
-                let is_request = matches!(&request, Some(Value::Object(object)) if **object == Object::Request);
-                let Value::Text(input) = needed(input, "name")? else {
+                let is_request = matches!(&request, Some(PyValue::Object(object)) if **object == Object::Request);
+                let PyValue::Text(input) = needed(input, "name")? else {
                     return Err("the name of an input is not known".to_owned());
                 };
                 if !is_request {
@@ -148,45 +142,39 @@ impl<'a> Machine<'a> {
                 let [_, wanted] = arguments.bind(["model_config", "name"])?;
                 let member = if name.starts_with("get_output") { "output" } else { "input" };
                 let config = self.model_config();
-                let list = self.subscript(&config, &Value::text(member))?;
+                let list = self.subscript(&config, &PyValue::text(member))?;
                 for entry in self.items(&list)? {
-                    if self.subscript(&entry, &Value::text("name"))? == needed(wanted.clone(), "name")? {
+                    if self.subscript(&entry, &PyValue::text("name"))? == needed(wanted.clone(), "name")? {
                         return Ok(entry);
                     }
                 }
-                Ok(Value::Nothing)
+                Ok(PyValue::Nothing)
             }
             "triton_string_to_numpy" => match arguments.positional.as_slice() {
-                [Value::Text(name)] if name == "TYPE_STRING" => Ok(Value::library("numpy.object_")),
-                [Value::Text(name)] => {
+                [PyValue::Text(name)] if name == "TYPE_STRING" => Ok(PyValue::library("numpy.object_")),
+                [PyValue::Text(name)] => {
                     let datatype = name.strip_prefix("TYPE_").and_then(Datatype::from_name);
-                    Ok(Value::Library(library::datatype_name(datatype.ok_or("its datatype is not known")?).to_owned()))
+                    Ok(PyValue::Library(
+                        library::datatype_name(datatype.ok_or("its datatype is not known")?).to_owned(),
+                    ))
                 }
                 _ => Err("its datatype is not known".to_owned()),
             },
-            "Tensor" => {
+            "Tensor" | "from_dlpack" => {
                 let [name, value] = arguments.bind(["name", "data"])?;
-                let Value::Text(name) = needed(name, "name")? else {
+                let PyValue::Text(name) = needed(name, "name")? else {
                     return Err("the name of an output is not known".to_owned());
                 };
                 let line = self.line();
-                Ok(Value::object(Object::Tensor(name, Box::new(needed(value, "data")?), line)))
-            }
-            "from_dlpack" => {
-                let [name, value] = arguments.bind(["name", "data"])?;
-                let Value::Text(name) = needed(name, "name")? else {
-                    return Err("the name of an output is not known".to_owned());
-                };
-                let line = self.line();
-                Ok(Value::object(Object::Tensor(name, Box::new(needed(value, "data")?), line)))
+                Ok(PyValue::object(Object::Tensor(name, Box::new(needed(value, "data")?), line)))
             }
             "InferenceResponse" => {
                 let [tensors, error] = arguments.bind(["output_tensors", "error"])?;
-                if error.is_some_and(|error| error != Value::Nothing) {
-                    return Ok(Value::object(Object::Refusal));
+                if error.is_some_and(|error| error != PyValue::Nothing) {
+                    return Ok(PyValue::object(Object::Refusal));
                 }
                 let mut outputs = Vec::new();
-                for tensor in self.items(&tensors.unwrap_or(Value::Tuple(Vec::new())))? {
+                for tensor in self.items(&tensors.unwrap_or(PyValue::Tuple(Vec::new())))? {
                     match Self::as_object(&tensor) {
                         Some(Object::Tensor(name, value, line)) => {
                             outputs.push((name.clone(), (**value).clone(), *line))
@@ -194,10 +182,10 @@ impl<'a> Machine<'a> {
                         _ => return Err("an output is not known".to_owned()),
                     }
                 }
-                Ok(Value::object(Object::Response(outputs)))
+                Ok(PyValue::object(Object::Response(outputs)))
             }
-            "TritonError" | "TritonModelException" => Ok(Value::object(Object::Refusal)),
-            "get_model_dir" => Ok(Value::Path(self.model.version.to_owned())),
+            "TritonError" | "TritonModelException" => Ok(PyValue::object(Object::Refusal)),
+            "get_model_dir" => Ok(PyValue::Path(self.model.version.to_owned())),
             "InferenceRequest" => Err("another model is called, for which an ensemble stands".to_owned()),
             _ => Err("it is not known".to_owned()),
         }
@@ -233,47 +221,47 @@ impl<'a> Machine<'a> {
                 id
             }
         };
-        Ok(Value::object(Object::InputTensor(id)))
+        Ok(PyValue::object(Object::InputTensor(id)))
     }
 
-    pub fn object_attribute(&mut self, object: &Rc<Object>, name: &str) -> Called {
+    pub fn object_attribute(&mut self, object: &Arc<Object>, name: &str) -> Called {
         match (&**object, name) {
             (Object::Encoding(fields), _) => match fields.get(name) {
-                Some((id, kind)) => Ok(Value::Array(*id, *kind)),
-                None => Ok(Value::Method(Box::new(Value::Object(Rc::clone(object))), name.to_owned())),
+                Some((id, kind)) => Ok(PyValue::Array(*id, *kind)),
+                None => Ok(PyValue::Method(Box::new(PyValue::Object(Arc::clone(object))), name.to_owned())),
             },
             (Object::Config, "id2label") => {
                 let text = self.read_text("config.json")?;
                 let config = self.json_value(&text)?;
-                let labels = self.subscript(&config, &Value::text("id2label"))?;
-                let Value::Dict(dict) = labels else { return Err("config.json has no id2label".to_owned()) };
+                let labels = self.subscript(&config, &PyValue::text("id2label"))?;
+                let PyValue::Dict(dict) = labels else { return Err("config.json has no id2label".to_owned()) };
                 let entries = self.dict(dict).to_vec().into_iter().map(|(key, value)| match key {
-                    Value::Text(key) => (key.parse().map_or(Value::Nothing, Value::Int), value),
+                    PyValue::Text(key) => (key.parse().map_or(PyValue::Nothing, PyValue::Int), value),
                     other => (other, value),
                 });
                 let entries = entries.collect();
                 Ok(self.new_dict(entries))
             }
-            _ => Ok(Value::Method(Box::new(Value::Object(Rc::clone(object))), name.to_owned())),
+            _ => Ok(PyValue::Method(Box::new(PyValue::Object(Arc::clone(object))), name.to_owned())),
         }
     }
 
-    pub fn object_method(&mut self, object: &Rc<Object>, name: &str, arguments: &Arguments) -> Called {
+    pub fn object_method(&mut self, object: &Arc<Object>, name: &str, arguments: &Arguments) -> Called {
         match (&**object, name) {
-            (Object::InputTensor(id), "as_numpy" | "to_dlpack") => Ok(Value::Array(*id, ArrayKind::Numpy)),
+            (Object::InputTensor(id), "as_numpy" | "to_dlpack") => Ok(PyValue::Array(*id, ArrayKind::Numpy)),
             (Object::Response(_), _) | (Object::Refusal, _) => Err("it is not known".to_owned()),
             (Object::Tokenizer(tokenizer), _) => self.tokenizer_method(tokenizer, name, arguments),
             (Object::Encoding(fields), "items" | "keys" | "values") => {
                 let pairs = fields
                     .iter()
-                    .map(|(key, (id, kind))| Value::Tuple(vec![Value::text(key), Value::Array(*id, *kind)]));
+                    .map(|(key, (id, kind))| PyValue::Tuple(vec![PyValue::text(key), PyValue::Array(*id, *kind)]));
                 let pairs = pairs.collect();
                 match name {
                     "items" => Ok(self.new_list(pairs)),
                     _ => Err("it is not followed".to_owned()),
                 }
             }
-            (Object::Encoding(_), "to") => Ok(Value::Object(Rc::clone(object))),
+            (Object::Encoding(_), "to") => Ok(PyValue::Object(Arc::clone(object))),
             (Object::ImageProcessor(file), "preprocess") => {
                 let file = file.clone();
                 self.call_image_processor(&file, arguments)
@@ -289,7 +277,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Calls an object.
-    pub fn call_object(&mut self, object: &Rc<Object>, arguments: &Arguments) -> Called {
+    pub fn call_object(&mut self, object: &Arc<Object>, arguments: &Arguments) -> Called {
         match &**object {
             Object::Tokenizer(tokenizer) => self.call_a_tokenizer(tokenizer, arguments),
             Object::Transforms(transforms) => {
@@ -299,7 +287,7 @@ impl<'a> Machine<'a> {
                 for transform in transforms.clone() {
                     (id, kind) = self.transformed(id, kind, &transform)?;
                 }
-                Ok(Value::Array(id, kind))
+                Ok(PyValue::Array(id, kind))
             }
             Object::ImageProcessor(file) => {
                 let file = file.clone();
@@ -367,7 +355,7 @@ impl<'a> Machine<'a> {
         let (mut blank, mut has_before) = (None, false);
         for part in self.conjuncts(condition) {
             let inputs = self.graph.get(part).inputs.as_slice();
-            let (Op::Compare(Comparison::Unequal), [left, right]) = (self.graph.op(part), inputs) else { return None };
+            let (Op::Compare(CompareOp::Unequal), [left, right]) = (self.graph.op(part), inputs) else { return None };
             let other = match (
                 below(*left) == row || self.is_same_row(below(*left), row),
                 below(*right) == row || self.is_same_row(below(*right), row),
@@ -400,7 +388,7 @@ impl<'a> Machine<'a> {
     }
 
     /// The last value of a variable that a loop changes. While the loop is gone through, it is that of the variable itself.
-    fn carried_value(&self, marker: ExprId) -> Option<Value> {
+    fn carried_value(&self, marker: ExprId) -> Option<PyValue> {
         self.carried.get(&marker).cloned()
     }
 }

@@ -5,16 +5,15 @@ use std::collections::BTreeSet;
 use base::tensor::Datatype;
 
 use crate::limits::{SUGGEST_ITEMS_MAX, SUGGEST_TEXT_SIZE_MAX};
-use crate::suggest::graph::{Dim, ExprId};
 use crate::suggest::library;
-use crate::suggest::machine::{Instance, Machine, TOO_NESTED};
-use crate::suggest::op::{Arithmetic, Comparison, Kind, Logic, Op};
-use crate::suggest::tree::Node;
-use crate::suggest::value::{Arguments, ArrayKind, Closure, Object, Value};
+use crate::suggest::machine::{ClassInstance, Machine, TOO_NESTED};
+use crate::suggest::op::{ArithmeticOp, CompareOp, Dim, ExprId, Kind, Logic, Op};
+use crate::suggest::tree::SyntaxNode;
+use crate::suggest::value::{Arguments, ArrayKind, Called, Closure, Object, PyValue};
 
 impl<'a> Machine<'a> {
     /// The value of an expression.
-    pub fn eval(&mut self, node: Node<'a>) -> Value {
+    pub fn eval(&mut self, node: SyntaxNode<'a>) -> PyValue {
         self.go_to(node);
         if !self.may_work() {
             return self.unknown("the file has too much to go through");
@@ -30,7 +29,7 @@ impl<'a> Machine<'a> {
         })
     }
 
-    fn evaluated(&mut self, node: Node<'a>) -> Result<Value, String> {
+    fn evaluated(&mut self, node: SyntaxNode<'a>) -> Result<PyValue, String> {
         let child = |name| node.child(name).ok_or_else(|| format!("'{}' lacks its part '{name}'", node.kind()));
         Ok(match node.kind() {
             "Constant" => constant(node)?,
@@ -46,28 +45,19 @@ impl<'a> Machine<'a> {
                 self.subscript(&value, &index)?
             }
             "Slice" => {
-                let mut part = |name| node.child(name).map_or(Value::Nothing, |part| self.eval(part));
-                Value::Slice(Box::new([part("lower"), part("upper"), part("step")]))
+                let mut part = |name| node.child(name).map_or(PyValue::Nothing, |part| self.eval(part));
+                PyValue::Slice(Box::new([part("lower"), part("upper"), part("step")]))
             }
             "Tuple" => {
                 let items: Vec<_> = node.children("elts").into_iter().map(|element| self.eval(element)).collect();
                 self.levels_of(items.iter())?;
-                Value::Tuple(items)
+                PyValue::Tuple(items)
             }
             "List" | "Set" => {
                 let items = node.children("elts").into_iter().map(|element| self.eval(element)).collect();
                 self.new_list(items)
             }
-            "Dict" => {
-                let keys = node.places("keys");
-                let values = node.children("values");
-                let mut entries = Vec::new();
-                for (key, value) in keys.into_iter().zip(values) {
-                    let key = key.ok_or("a dictionary takes in another one")?;
-                    entries.push((self.eval(key), self.eval(value)));
-                }
-                self.new_dict(entries)
-            }
+            "Dict" => self.dictionary(node)?,
             "BinOp" => {
                 let (left, right) = (self.eval(child("left")?), self.eval(child("right")?));
                 self.go_to(node);
@@ -94,7 +84,7 @@ impl<'a> Machine<'a> {
             }
             "Lambda" => {
                 let frame = self.captured_frame();
-                Value::Function(Closure { node: node.index, own: None, frame })
+                PyValue::Function(Closure { node: node.index, own: None, frame })
             }
             "NamedExpr" => {
                 let value = self.eval(child("value")?);
@@ -105,44 +95,54 @@ impl<'a> Machine<'a> {
         })
     }
 
-    fn name(&mut self, name: &str) -> Value {
+    fn dictionary(&mut self, node: SyntaxNode<'a>) -> Called {
+        let mut entries = Vec::new();
+        for (key, value) in node.places("keys").into_iter().zip(node.children("values")) {
+            let key = key.ok_or("a dictionary takes in another one")?;
+            entries.push((self.eval(key), self.eval(value)));
+        }
+        Ok(self.new_dict(entries))
+    }
+
+    fn name(&mut self, name: &str) -> PyValue {
         if let Some(value) = self.lookup(name) {
             return value;
         }
         match name {
-            "__file__" => Value::Path(format!("{}/model.py", self.model.version)),
-            "__name__" => Value::Text(format!("{}.model", self.model.version)),
-            _ if library::is_builtin(name) => Value::Library(format!("builtins.{name}")),
+            "__file__" => PyValue::Path(format!("{}/model.py", self.model.version)),
+            "__name__" => PyValue::Text(format!("{}.model", self.model.version)),
+            _ if library::is_builtin(name) => PyValue::Library(format!("builtins.{name}")),
             _ => self.unknown(format!("'{name}' is not known")),
         }
     }
 
     /// The reason of a value that is not interpreted, in it or in what it holds.
-    pub fn reason_of(&self, values: &[&Value]) -> Option<usize> {
+    pub fn reason_of(&self, values: &[&PyValue]) -> Option<usize> {
         self.held(values).find_map(|value| match value {
-            Value::Unknown(reason) => Some(*reason),
-            Value::List(list) => self.lists.get(*list).and_then(|list| list.broken),
-            Value::Dict(dict) => self.dicts.get(*dict).and_then(|dict| dict.broken),
+            PyValue::Unknown(reason) => Some(*reason),
+            PyValue::List(list) => self.lists.get(*list).and_then(|list| list.broken),
+            PyValue::Dict(dict) => self.dicts.get(*dict).and_then(|dict| dict.broken),
             _ => None,
         })
     }
 
     /// Returns true if a value holds an array or an object.
-    fn holds_array(&self, value: &Value) -> bool {
-        self.held(&[value])
-            .any(|value| matches!(value, Value::Array(..) | Value::Dict(_) | Value::Object(_) | Value::Instance(_)))
+    fn holds_array(&self, value: &PyValue) -> bool {
+        self.held(&[value]).any(|value| {
+            matches!(value, PyValue::Array(..) | PyValue::Dict(_) | PyValue::Object(_) | PyValue::Instance(_))
+        })
     }
 
     /// Values and what tuples and lists among them hold, each list once: lists may hold themselves. Of many elements the first
     /// ones; the others have their reason when they are used.
-    fn held<'v>(&'v self, values: &[&'v Value]) -> impl Iterator<Item = &'v Value> {
+    fn held<'v>(&'v self, values: &[&'v PyValue]) -> impl Iterator<Item = &'v PyValue> {
         let (mut seen, mut open) = (BTreeSet::new(), values.to_vec());
         open.reverse();
         std::iter::from_fn(move || {
             let value = open.pop()?;
             match value {
-                Value::Tuple(items) if open.len() < HELD_MAX => open.extend(items.iter().take(HELD_ITEMS)),
-                Value::List(list) if open.len() < HELD_MAX && seen.insert(*list) => {
+                PyValue::Tuple(items) if open.len() < HELD_MAX => open.extend(items.iter().take(HELD_ITEMS)),
+                PyValue::List(list) if open.len() < HELD_MAX && seen.insert(*list) => {
                     if let Some(list) = self.lists.get(*list) {
                         open.extend(
                             list.each.iter().map(|each| &each.element).chain(list.items.iter().take(HELD_ITEMS)),
@@ -155,31 +155,31 @@ impl<'a> Machine<'a> {
         })
     }
 
-    fn call(&mut self, node: Node<'a>) -> Result<Value, String> {
+    fn call(&mut self, node: SyntaxNode<'a>) -> Result<PyValue, String> {
         let function = node.child("func").ok_or("a call without a function")?;
         let callee = self.eval(function);
         let mut arguments = Arguments::default();
         for argument in node.children("args") {
             if argument.kind() == "Starred" {
-                let value = argument.child("value").map_or(Value::Nothing, |value| self.eval(value));
+                let value = argument.child("value").map_or(PyValue::Nothing, |value| self.eval(value));
                 arguments.positional.extend(self.items(&value)?);
             } else {
                 arguments.positional.push(self.eval(argument));
             }
         }
         for keyword in node.children("keywords") {
-            let value = keyword.child("value").map_or(Value::Nothing, |value| self.eval(value));
+            let value = keyword.child("value").map_or(PyValue::Nothing, |value| self.eval(value));
             match (keyword.text("arg"), &value) {
-                ("", Value::Object(object)) => match &**object {
+                ("", PyValue::Object(object)) => match &**object {
                     Object::Encoding(fields) => {
-                        let fields = fields.iter().map(|(name, (id, kind))| (name.clone(), Value::Array(*id, *kind)));
+                        let fields = fields.iter().map(|(name, (id, kind))| (name.clone(), PyValue::Array(*id, *kind)));
                         arguments.named.extend(fields);
                     }
                     _ => return Err("a call with '**' is not followed".to_owned()),
                 },
-                ("", Value::Dict(dict)) => {
+                ("", PyValue::Dict(dict)) => {
                     for (key, value) in self.dict(*dict).to_vec() {
-                        let Value::Text(key) = key else { return Err("a call with '**' is not followed".to_owned()) };
+                        let PyValue::Text(key) = key else { return Err("a call with '**' is not followed".to_owned()) };
                         arguments.named.push((key, value));
                     }
                 }
@@ -192,12 +192,12 @@ impl<'a> Machine<'a> {
     }
 
     /// Calls a value.
-    pub fn apply(&mut self, callee: &Value, arguments: &Arguments) -> Result<Value, String> {
+    pub fn apply(&mut self, callee: &PyValue, arguments: &Arguments) -> Result<PyValue, String> {
         match callee {
-            Value::Unknown(_) => Ok(callee.clone()),
-            Value::Function(closure) => self.call_function(closure, arguments),
-            Value::Class(class) => self.instantiate(*class, arguments),
-            Value::Library(path) => {
+            PyValue::Unknown(_) => Ok(callee.clone()),
+            PyValue::Function(closure) => self.call_function(closure, arguments),
+            PyValue::Class(class) => self.instantiate(*class, arguments),
+            PyValue::Library(path) => {
                 if let Some(effect) = library::side_effect(path) {
                     self.effect(format!("'{path}' {effect}"));
                     return Err(format!("'{path}' {effect}"));
@@ -205,12 +205,12 @@ impl<'a> Machine<'a> {
                 let result = self.call_library(path, arguments).map_err(|why| named(path, &why));
                 self.or_reason(result, arguments)
             }
-            Value::Method(receiver, name) => {
+            PyValue::Method(receiver, name) => {
                 let result = self.call_method(receiver, name, arguments).map_err(|why| named(name, &why));
                 self.or_reason(result, arguments)
             }
-            Value::Object(object) => self.call_object(object, arguments),
-            Value::Instance(_) => {
+            PyValue::Object(object) => self.call_object(object, arguments),
+            PyValue::Instance(_) => {
                 let method = self.attribute(callee, "__call__")?;
                 self.apply(&method, arguments)
             }
@@ -219,16 +219,16 @@ impl<'a> Machine<'a> {
     }
 
     /// The reason of an argument that is not known, in place of an error about it.
-    fn or_reason(&self, result: Result<Value, String>, arguments: &Arguments) -> Result<Value, String> {
+    fn or_reason(&self, result: Result<PyValue, String>, arguments: &Arguments) -> Result<PyValue, String> {
         let named = arguments.named.iter().map(|(_, value)| value);
         let all: Vec<_> = arguments.positional.iter().chain(named).collect();
         match (result, self.reason_of(&all)) {
-            (Err(_), Some(reason)) => Ok(Value::Unknown(reason)),
+            (Err(_), Some(reason)) => Ok(PyValue::Unknown(reason)),
             (result, _) => result,
         }
     }
 
-    fn call_function(&mut self, closure: &Closure, arguments: &Arguments) -> Result<Value, String> {
+    fn call_function(&mut self, closure: &Closure, arguments: &Arguments) -> Result<PyValue, String> {
         let node = self.tree.node(closure.node).ok_or("the function is not there")?;
         let parameters = node.child("args").ok_or("the function has no parameters")?;
         if parameters.child("vararg").is_some() || parameters.child("kwarg").is_some() {
@@ -236,7 +236,7 @@ impl<'a> Machine<'a> {
         }
         let declared: Vec<_> =
             parameters.children("posonlyargs").into_iter().chain(parameters.children("args")).collect();
-        let mut positional: Vec<Value> = closure.own.map(Value::Instance).into_iter().collect();
+        let mut positional: Vec<PyValue> = closure.own.map(PyValue::Instance).into_iter().collect();
         positional.extend(arguments.positional.iter().cloned());
         if positional.len() > declared.len() {
             return Err(format!("the function '{}' is called with too many arguments", node.text("name")));
@@ -275,13 +275,13 @@ impl<'a> Machine<'a> {
     }
 
     /// Makes an object of a class of the file.
-    pub fn instantiate(&mut self, class: usize, arguments: &Arguments) -> Result<Value, String> {
+    pub fn instantiate(&mut self, class: usize, arguments: &Arguments) -> Result<PyValue, String> {
         let node = self.tree.node(class).ok_or("the class is not there")?;
         if !node.children("bases").is_empty() {
             return Err(format!("the class '{}' has a base", node.text("name")));
         }
-        self.instances.push(Instance { class, attributes: Default::default() });
-        let instance = Value::Instance(self.instances.len() - 1);
+        self.instances.push(ClassInstance { class, attributes: Default::default() });
+        let instance = PyValue::Instance(self.instances.len() - 1);
         if self.method_of(class, "__init__").is_some() {
             let method = self.attribute(&instance, "__init__")?;
             self.apply(&method, arguments)?;
@@ -290,16 +290,16 @@ impl<'a> Machine<'a> {
     }
 
     /// A method of a class of the file.
-    pub fn method_of(&self, class: usize, name: &str) -> Option<Node<'a>> {
+    pub fn method_of(&self, class: usize, name: &str) -> Option<SyntaxNode<'a>> {
         let body = self.tree.node(class)?.children("body");
         body.into_iter().find(|node| node.kind() == "FunctionDef" && node.text("name") == name)
     }
 
-    pub fn attribute(&mut self, object: &Value, name: &str) -> Result<Value, String> {
+    pub fn attribute(&mut self, object: &PyValue, name: &str) -> Result<PyValue, String> {
         match object {
-            Value::Unknown(_) => Ok(object.clone()),
-            Value::Library(path) => Ok(library::constant(path, name)),
-            Value::Instance(id) => {
+            PyValue::Unknown(_) => Ok(object.clone()),
+            PyValue::Library(path) => Ok(library::constant(path, name)),
+            PyValue::Instance(id) => {
                 let instance = self.instances.get(*id).ok_or("the object is not there")?;
                 if let Some(value) = instance.attributes.get(name) {
                     return Ok(value.clone());
@@ -312,21 +312,21 @@ impl<'a> Machine<'a> {
                         return Err(format!("the method '{name}' has a decorator"));
                     }
                     let own = (!is_static).then_some(*id);
-                    return Ok(Value::Function(Closure { node: method.index, own, frame: None }));
+                    return Ok(PyValue::Function(Closure { node: method.index, own, frame: None }));
                 }
                 self.class_attribute(class, name)
             }
-            Value::Class(class) => match self.method_of(*class, name) {
-                Some(method) => Ok(Value::Function(Closure { node: method.index, own: None, frame: None })),
+            PyValue::Class(class) => match self.method_of(*class, name) {
+                Some(method) => Ok(PyValue::Function(Closure { node: method.index, own: None, frame: None })),
                 None => self.class_attribute(*class, name),
             },
-            Value::Array(id, kind) => self.array_attribute(*id, *kind, name),
-            Value::Object(object) => self.object_attribute(object, name),
-            _ => Ok(Value::Method(Box::new(object.clone()), name.to_owned())),
+            PyValue::Array(id, kind) => self.array_attribute(*id, *kind, name),
+            PyValue::Object(object) => self.object_attribute(object, name),
+            _ => Ok(PyValue::Method(Box::new(object.clone()), name.to_owned())),
         }
     }
 
-    fn class_attribute(&mut self, class: usize, name: &str) -> Result<Value, String> {
+    fn class_attribute(&mut self, class: usize, name: &str) -> Result<PyValue, String> {
         let body = self.tree.node(class).map(|class| class.children("body")).unwrap_or_default();
         let assigned = body.into_iter().find(|node| {
             node.kind() == "Assign" && node.children("targets").iter().any(|target| target.text("id") == name)
@@ -337,76 +337,78 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn array_attribute(&mut self, id: ExprId, kind: ArrayKind, name: &str) -> Result<Value, String> {
+    fn array_attribute(&mut self, id: ExprId, kind: ArrayKind, name: &str) -> Result<PyValue, String> {
         let shape = self.graph.shape(id);
         Ok(match name {
-            "T" | "mT" => Value::Array(self.transpose(id, None)?, kind),
+            "T" | "mT" => PyValue::Array(self.transpose(id, None)?, kind),
             "shape" if kind != ArrayKind::Pillow => {
                 let sizes = shape.into_iter().map(|dim| self.size(dim)).collect::<Result<_, _>>()?;
-                Value::Tuple(sizes)
+                PyValue::Tuple(sizes)
             }
-            "ndim" => Value::Int(shape.len() as i64),
+            "ndim" => PyValue::Int(shape.len() as i64),
             "dtype" => match self.graph.kind(id) {
-                Kind::Number(datatype) => Value::Library(library::datatype_name(datatype).to_owned()),
-                _ => Value::library("numpy.object_"),
+                Kind::Number(datatype) => PyValue::Library(library::datatype_name(datatype).to_owned()),
+                _ => PyValue::library("numpy.object_"),
             },
             "values" | "indices" | "size" | "mode" | "info" | "format" | "width" | "height"
                 if kind == ArrayKind::Pillow =>
             {
                 return Err(format!("the attribute '{name}' of an image is not known"));
             }
-            _ => Value::Method(Box::new(Value::Array(id, kind)), name.to_owned()),
+            _ => PyValue::Method(Box::new(PyValue::Array(id, kind)), name.to_owned()),
         })
     }
 
     /// The size of a dimension as a number.
-    pub fn size(&mut self, dim: Dim) -> Result<Value, String> {
+    pub fn size(&mut self, dim: Dim) -> Result<PyValue, String> {
         Ok(match self.graph.resolved(dim) {
-            Dim::Known(size) => Value::Int(i64::try_from(size).unwrap_or(i64::MAX)),
+            Dim::Known(size) => PyValue::Int(i64::try_from(size).unwrap_or(i64::MAX)),
             open => {
                 let size = self.graph.add(Op::Size(open), Vec::new(), Kind::Number(Datatype::Int64), Vec::new())?;
-                Value::Array(size, ArrayKind::Python)
+                PyValue::Array(size, ArrayKind::Python)
             }
         })
     }
 
     /// Returns true or false if that is known.
-    pub fn truth(&self, value: &Value) -> Option<bool> {
+    pub fn truth(&self, value: &PyValue) -> Option<bool> {
         match value {
-            Value::Bool(value) => Some(*value),
-            Value::Nothing => Some(false),
-            Value::Int(value) => Some(*value != 0),
-            Value::Float(value) => Some(*value != 0.0),
-            Value::Text(text) => Some(!text.is_empty()),
-            Value::Tuple(items) => Some(!items.is_empty()),
-            Value::List(list) => {
+            PyValue::Bool(value) => Some(*value),
+            PyValue::Nothing => Some(false),
+            PyValue::Int(value) => Some(*value != 0),
+            PyValue::Float(value) => Some(*value != 0.0),
+            PyValue::Text(text) => Some(!text.is_empty()),
+            PyValue::Tuple(items) => Some(!items.is_empty()),
+            PyValue::List(list) => {
                 let list = self.lists.get(*list)?;
                 (list.each.is_none() && list.broken.is_none()).then_some(!list.items.is_empty())
             }
-            Value::Dict(dict) => Some(!self.dict(*dict).is_empty()),
-            Value::Object(_) | Value::Instance(_) | Value::Function(_) | Value::Library(_) | Value::Path(_) => {
-                Some(true)
-            }
+            PyValue::Dict(dict) => Some(!self.dict(*dict).is_empty()),
+            PyValue::Object(_)
+            | PyValue::Instance(_)
+            | PyValue::Function(_)
+            | PyValue::Library(_)
+            | PyValue::Path(_) => Some(true),
             _ => None,
         }
     }
 
-    fn unary(&mut self, operator: &str, value: &Value) -> Result<Value, String> {
+    fn unary(&mut self, operator: &str, value: &PyValue) -> Result<PyValue, String> {
         match (operator, value) {
-            (_, Value::Unknown(_)) => Ok(value.clone()),
-            ("Not", Value::Array(id, kind)) if self.graph.rank(*id) == 0 => {
-                Ok(Value::Array(self.logical_not(*id)?, *kind))
+            (_, PyValue::Unknown(_)) => Ok(value.clone()),
+            ("Not", PyValue::Array(id, kind)) if self.graph.rank(*id) == 0 => {
+                Ok(PyValue::Array(self.logical_not(*id)?, *kind))
             }
             ("Not", value) => self
                 .truth(value)
-                .map(|truth| Value::Bool(!truth))
+                .map(|truth| PyValue::Bool(!truth))
                 .ok_or_else(|| "'not' of a value that is not known".to_owned()),
-            ("USub", Value::Int(value)) => Ok(Value::Int(value.saturating_neg())),
-            ("USub", Value::Float(value)) => Ok(Value::Float(-value)),
-            ("USub", Value::Array(..)) => self.binary("Mult", value, &Value::Int(-1), false),
+            ("USub", PyValue::Int(value)) => Ok(PyValue::Int(value.saturating_neg())),
+            ("USub", PyValue::Float(value)) => Ok(PyValue::Float(-value)),
+            ("USub", PyValue::Array(..)) => self.binary("Mult", value, &PyValue::Int(-1), false),
             ("UAdd", value) => Ok(value.clone()),
-            ("Invert", Value::Array(id, kind)) if self.graph.kind(*id) == Kind::Number(Datatype::Bool) => {
-                Ok(Value::Array(self.logical_not(*id)?, *kind))
+            ("Invert", PyValue::Array(id, kind)) if self.graph.kind(*id) == Kind::Number(Datatype::Bool) => {
+                Ok(PyValue::Array(self.logical_not(*id)?, *kind))
             }
             _ => Err(format!("the operator '{operator}' is not followed")),
         }
@@ -425,9 +427,9 @@ impl<'a> Machine<'a> {
         self.graph.add(Op::Logical(logic), vec![left, right], Kind::Number(Datatype::Bool), shape)
     }
 
-    fn boolean(&mut self, node: Node<'a>) -> Result<Value, String> {
+    fn boolean(&mut self, node: SyntaxNode<'a>) -> Result<PyValue, String> {
         let is_and = node.text("op") == "And";
-        let mut result: Option<Value> = None;
+        let mut result: Option<PyValue> = None;
         for value in node.children("values") {
             let value = self.eval(value);
             match self.truth(&value) {
@@ -435,7 +437,7 @@ impl<'a> Machine<'a> {
                 Some(truth) if truth != is_and => {
                     return Ok(result
                         .filter(|result| self.truth(result).is_none())
-                        .map_or(value, |_| Value::Bool(!is_and)));
+                        .map_or(value, |_| PyValue::Bool(!is_and)));
                 }
                 Some(_) if result.is_none() => {}
                 Some(_) => continue,
@@ -443,9 +445,9 @@ impl<'a> Machine<'a> {
                     let before = result.take().filter(|result| self.truth(result).is_none());
                     result = Some(match (before, &value) {
                         (None, _) => value,
-                        (Some(Value::Array(left, kind)), Value::Array(right, _)) => {
+                        (Some(PyValue::Array(left, kind)), PyValue::Array(right, _)) => {
                             let logic = if is_and { Logic::And } else { Logic::Or };
-                            Value::Array(self.logical(logic, left, *right)?, kind)
+                            PyValue::Array(self.logical(logic, left, *right)?, kind)
                         }
                         (Some(_), _) => return Err("a condition is not known".to_owned()),
                     });
@@ -457,7 +459,7 @@ impl<'a> Machine<'a> {
         result.ok_or_else(|| "an empty condition".to_owned())
     }
 
-    fn compare(&mut self, node: Node<'a>) -> Result<Value, String> {
+    fn compare(&mut self, node: SyntaxNode<'a>) -> Result<PyValue, String> {
         let operators = node.texts("ops");
         let comparators = node.children("comparators");
         let ([operator], [right], Some(left)) = (operators, comparators.as_slice(), node.child("left")) else {
@@ -469,56 +471,56 @@ impl<'a> Machine<'a> {
     }
 
     /// The result of a comparison.
-    pub fn comparison(&mut self, operator: &str, left: &Value, right: &Value) -> Result<Value, String> {
+    pub fn comparison(&mut self, operator: &str, left: &PyValue, right: &PyValue) -> Result<PyValue, String> {
         if let Some(reason) = self.reason_of(&[left, right]) {
-            return Ok(Value::Unknown(reason));
+            return Ok(PyValue::Unknown(reason));
         }
         match operator {
             "Is" | "IsNot" => {
                 let is_same = match (left, right) {
-                    (Value::Nothing, Value::Nothing) => true,
-                    (Value::Nothing, _) | (_, Value::Nothing) => false,
-                    (Value::Bool(left), Value::Bool(right)) => left == right,
+                    (PyValue::Nothing, PyValue::Nothing) => true,
+                    (PyValue::Nothing, _) | (_, PyValue::Nothing) => false,
+                    (PyValue::Bool(left), PyValue::Bool(right)) => left == right,
                     _ => return Err("'is' is not followed".to_owned()),
                 };
-                return Ok(Value::Bool(is_same == (operator == "Is")));
+                return Ok(PyValue::Bool(is_same == (operator == "Is")));
             }
             "In" | "NotIn" => {
                 let is_in = match right {
-                    Value::Dict(dict) => self.dict(*dict).iter().any(|(key, _)| key == left),
-                    Value::Text(text) => matches!(left, Value::Text(part) if text.contains(part.as_str())),
-                    Value::Object(object) => match (&**object, left) {
-                        (Object::Encoding(fields), Value::Text(name)) => fields.contains_key(name),
+                    PyValue::Dict(dict) => self.dict(*dict).iter().any(|(key, _)| key == left),
+                    PyValue::Text(text) => matches!(left, PyValue::Text(part) if text.contains(part.as_str())),
+                    PyValue::Object(object) => match (&**object, left) {
+                        (Object::Encoding(fields), PyValue::Text(name)) => fields.contains_key(name),
                         _ => return Err("'in' is not followed".to_owned()),
                     },
-                    other if !matches!(left, Value::Array(..)) => self.items(other)?.contains(left),
+                    other if !matches!(left, PyValue::Array(..)) => self.items(other)?.contains(left),
                     _ => return Err("'in' is not followed".to_owned()),
                 };
-                return Ok(Value::Bool(is_in == (operator == "In")));
+                return Ok(PyValue::Bool(is_in == (operator == "In")));
             }
             _ => {}
         }
         let comparison = match operator {
-            "Eq" => Comparison::Equal,
-            "NotEq" => Comparison::Unequal,
-            "Gt" => Comparison::Greater,
-            "GtE" => Comparison::GreaterEqual,
-            "Lt" => Comparison::Less,
-            "LtE" => Comparison::LessEqual,
+            "Eq" => CompareOp::Equal,
+            "NotEq" => CompareOp::Unequal,
+            "Gt" => CompareOp::Greater,
+            "GtE" => CompareOp::GreaterEqual,
+            "Lt" => CompareOp::Less,
+            "LtE" => CompareOp::LessEqual,
             _ => return Err(format!("the comparison '{operator}' is not followed")),
         };
         self.compared(comparison, left, right)
     }
 
-    fn compared(&mut self, comparison: Comparison, left: &Value, right: &Value) -> Result<Value, String> {
+    fn compared(&mut self, comparison: CompareOp, left: &PyValue, right: &PyValue) -> Result<PyValue, String> {
         if let (Some(left), Some(right)) = (left.number(), right.number()) {
-            return Ok(Value::Bool(match comparison {
-                Comparison::Equal => left == right,
-                Comparison::Unequal => left != right,
-                Comparison::Greater => left > right,
-                Comparison::GreaterEqual => left >= right,
-                Comparison::Less => left < right,
-                Comparison::LessEqual => left <= right,
+            return Ok(PyValue::Bool(match comparison {
+                CompareOp::Equal => left == right,
+                CompareOp::Unequal => left != right,
+                CompareOp::Greater => left > right,
+                CompareOp::GreaterEqual => left >= right,
+                CompareOp::Less => left < right,
+                CompareOp::LessEqual => left <= right,
             }));
         }
         let kind = [left, right].iter().find_map(|value| value.array()).map(|(_, kind)| kind);
@@ -528,34 +530,34 @@ impl<'a> Machine<'a> {
             }
             let is_equal = left == right;
             return match comparison {
-                Comparison::Equal => Ok(Value::Bool(is_equal)),
-                Comparison::Unequal => Ok(Value::Bool(!is_equal)),
+                CompareOp::Equal => Ok(PyValue::Bool(is_equal)),
+                CompareOp::Unequal => Ok(PyValue::Bool(!is_equal)),
                 _ => Err("a comparison is not followed".to_owned()),
             };
         };
-        if let (Comparison::Equal | Comparison::Unequal, Value::Nothing) = (comparison, right) {
-            return Ok(Value::Bool(comparison == Comparison::Unequal));
+        if let (CompareOp::Equal | CompareOp::Unequal, PyValue::Nothing) = (comparison, right) {
+            return Ok(PyValue::Bool(comparison == CompareOp::Unequal));
         }
         // A list of rows is as long as its loop: `len(x) > 0`.
         let (left, right) = (self.as_array(left)?, self.as_array(right)?);
         let shape = self.broadcast(left, right)?;
         let id = self.graph.add(Op::Compare(comparison), vec![left, right], Kind::Number(Datatype::Bool), shape)?;
-        Ok(Value::Array(id, kind))
+        Ok(PyValue::Array(id, kind))
     }
 
-    fn choice(&mut self, node: Node<'a>) -> Result<Value, String> {
-        let test = node.child("test").map_or(Value::Nothing, |test| self.eval(test));
+    fn choice(&mut self, node: SyntaxNode<'a>) -> Result<PyValue, String> {
+        let test = node.child("test").map_or(PyValue::Nothing, |test| self.eval(test));
         let side = match self.truth(&test) {
             Some(true) => "body",
             Some(false) => "orelse",
             None => {
                 let [one, two] = ["body", "orelse"].map(|name| node.child(name).map(|side| self.eval(side)));
-                let is_device = |value: &Option<Value>| {
-                    matches!(value, Some(Value::Text(text)) if ["cuda", "cpu", "cuda:0"].contains(&text.as_str()))
-                        || matches!(value, Some(Value::Object(object)) if **object == Object::Device)
+                let is_device = |value: &Option<PyValue>| {
+                    matches!(value, Some(PyValue::Text(text)) if ["cuda", "cpu", "cuda:0"].contains(&text.as_str()))
+                        || matches!(value, Some(PyValue::Object(object)) if **object == Object::Device)
                 };
                 if is_device(&one) && is_device(&two) {
-                    return Ok(Value::object(Object::Device));
+                    return Ok(PyValue::object(Object::Device));
                 }
                 if one == two {
                     return one.ok_or_else(|| "an empty choice".to_owned());
@@ -563,10 +565,10 @@ impl<'a> Machine<'a> {
                 return Err("a choice depends on a condition that is not known".to_owned());
             }
         };
-        Ok(node.child(side).map_or(Value::Nothing, |side| self.eval(side)))
+        Ok(node.child(side).map_or(PyValue::Nothing, |side| self.eval(side)))
     }
 
-    fn joined(&mut self, node: Node<'a>) -> Result<Value, String> {
+    fn joined(&mut self, node: SyntaxNode<'a>) -> Result<PyValue, String> {
         let mut parts = Vec::new();
         for part in node.children("values") {
             if part.kind() == "FormattedValue"
@@ -577,41 +579,41 @@ impl<'a> Machine<'a> {
             parts.push(self.eval(part));
         }
         if let Some(reason) = self.reason_of(&parts.iter().collect::<Vec<_>>()) {
-            return Ok(Value::Unknown(reason));
+            return Ok(PyValue::Unknown(reason));
         }
-        let mut result = Value::text("");
+        let mut result = PyValue::text("");
         for part in parts {
             let part = match part {
-                Value::Int(value) => Value::Text(value.to_string()),
-                Value::Text(_) | Value::Path(_) | Value::Array(..) => part,
+                PyValue::Int(value) => PyValue::Text(value.to_string()),
+                PyValue::Text(_) | PyValue::Path(_) | PyValue::Array(..) => part,
                 _ => return Err("a value in an f-string is not known".to_owned()),
             };
             result = match (&result, &part) {
-                (Value::Text(before) | Value::Path(before), Value::Text(text))
+                (PyValue::Text(before) | PyValue::Path(before), PyValue::Text(text))
                     if before.len() + text.len() > SUGGEST_TEXT_SIZE_MAX =>
                 {
                     return Err(LONG_TEXT.to_owned());
                 }
-                (Value::Text(before), Value::Text(text)) => Value::Text(format!("{before}{text}")),
-                (Value::Text(before), Value::Path(_)) if before.is_empty() => part,
-                (Value::Path(path), Value::Text(text)) => Value::Path(format!("{path}{text}")),
+                (PyValue::Text(before), PyValue::Text(text)) => PyValue::Text(format!("{before}{text}")),
+                (PyValue::Text(before), PyValue::Path(_)) if before.is_empty() => part,
+                (PyValue::Path(path), PyValue::Text(text)) => PyValue::Path(format!("{path}{text}")),
                 _ => self.binary("Add", &result, &part, false)?,
             };
         }
         Ok(result)
     }
 
-    fn comprehension(&mut self, node: Node<'a>) -> Result<Value, String> {
+    fn comprehension(&mut self, node: SyntaxNode<'a>) -> Result<PyValue, String> {
         let generators = node.children("generators");
         let [generator] = generators.as_slice() else {
             return Err("a comprehension with two loops is not followed".to_owned());
         };
         let element = node.child("elt").ok_or("a comprehension without an element")?;
-        let iterable = generator.child("iter").map_or(Value::Nothing, |iterable| self.eval(iterable));
+        let iterable = generator.child("iter").map_or(PyValue::Nothing, |iterable| self.eval(iterable));
         let target = generator.child("target").ok_or("a comprehension without a name")?;
         let tests = generator.children("ifs");
         if let Some(reason) = self.reason_of(&[&iterable]) {
-            return Ok(Value::Unknown(reason));
+            return Ok(PyValue::Unknown(reason));
         }
         if let Ok(items) = self.items(&iterable) {
             let mut results = Vec::new();
@@ -634,7 +636,7 @@ impl<'a> Machine<'a> {
         let mut result = Ok(());
         for test in tests {
             match self.eval(test) {
-                Value::Array(test, _) => {
+                PyValue::Array(test, _) => {
                     let all = match condition {
                         Some(before) => self.logical(Logic::And, before, test),
                         None => Ok(test),
@@ -651,13 +653,13 @@ impl<'a> Machine<'a> {
         Ok(self.new_each(on, element, condition))
     }
 
-    fn dict_comprehension(&mut self, node: Node<'a>) -> Result<Value, String> {
+    fn dict_comprehension(&mut self, node: SyntaxNode<'a>) -> Result<PyValue, String> {
         let generators = node.children("generators");
         let ([generator], Some(key), Some(value)) = (generators.as_slice(), node.child("key"), node.child("value"))
         else {
             return Err("a comprehension with two loops is not followed".to_owned());
         };
-        let iterable = generator.child("iter").map_or(Value::Nothing, |iterable| self.eval(iterable));
+        let iterable = generator.child("iter").map_or(PyValue::Nothing, |iterable| self.eval(iterable));
         let target = generator.child("target").ok_or("a comprehension without a name")?;
         if !generator.children("ifs").is_empty() {
             return Err("a condition in a dictionary's comprehension is not followed".to_owned());
@@ -671,37 +673,43 @@ impl<'a> Machine<'a> {
     }
 
     /// The result of an operator. `in_place` is true for `x -= y`, which keeps the datatype of an array of numpy.
-    pub fn binary(&mut self, operator: &str, left: &Value, right: &Value, in_place: bool) -> Result<Value, String> {
+    pub fn binary(
+        &mut self,
+        operator: &str,
+        left: &PyValue,
+        right: &PyValue,
+        in_place: bool,
+    ) -> Result<PyValue, String> {
         if let Some(reason) = self.reason_of(&[left, right]) {
-            return Ok(Value::Unknown(reason));
+            return Ok(PyValue::Unknown(reason));
         }
         if let Some(result) = library::constant_arithmetic(operator, left, right) {
             return match &result {
-                Value::Text(text) if text.len() > SUGGEST_TEXT_SIZE_MAX => Err(LONG_TEXT.to_owned()),
-                Value::Raw(bytes) if bytes.len() > SUGGEST_TEXT_SIZE_MAX => Err(LONG_TEXT.to_owned()),
-                Value::Tuple(items) if items.len() > SUGGEST_ITEMS_MAX => Err("a tuple is too long".to_owned()),
+                PyValue::Text(text) if text.len() > SUGGEST_TEXT_SIZE_MAX => Err(LONG_TEXT.to_owned()),
+                PyValue::Raw(bytes) if bytes.len() > SUGGEST_TEXT_SIZE_MAX => Err(LONG_TEXT.to_owned()),
+                PyValue::Tuple(items) if items.len() > SUGGEST_ITEMS_MAX => Err("a tuple is too long".to_owned()),
                 _ => Ok(result),
             };
         }
         match (operator, left, right) {
-            ("Div", Value::Path(_), Value::Text(text)) => return self.joined_path(left, text),
-            ("Add", Value::Path(path), Value::Text(text)) if path.len() + text.len() <= SUGGEST_TEXT_SIZE_MAX => {
-                return Ok(Value::Path(format!("{path}{text}")));
+            ("Div", PyValue::Path(_), PyValue::Text(text)) => return self.joined_path(left, text),
+            ("Add", PyValue::Path(path), PyValue::Text(text)) if path.len() + text.len() <= SUGGEST_TEXT_SIZE_MAX => {
+                return Ok(PyValue::Path(format!("{path}{text}")));
             }
-            ("Add", Value::List(left), Value::List(right)) => {
-                let items = [self.items(&Value::List(*left))?, self.items(&Value::List(*right))?].concat();
+            ("Add", PyValue::List(left), PyValue::List(right)) => {
+                let items = [self.items(&PyValue::List(*left))?, self.items(&PyValue::List(*right))?].concat();
                 return Ok(self.new_list(items));
             }
-            ("Mult", Value::List(_), Value::Int(count)) => {
+            ("Mult", PyValue::List(_), PyValue::Int(count)) => {
                 let items = self.items(left)?;
                 let count = usize::try_from(*count).unwrap_or(0);
                 let total = items.len().checked_mul(count).filter(|total| *total <= SUGGEST_ITEMS_MAX);
                 let total = total.ok_or_else(|| format!("a list has more than {SUGGEST_ITEMS_MAX} elements"))?;
                 return Ok(self.new_list(items.iter().cycle().take(total).cloned().collect()));
             }
-            ("BitAnd" | "BitOr", Value::Array(one, kind), Value::Array(two, _)) => {
+            ("BitAnd" | "BitOr", PyValue::Array(one, kind), PyValue::Array(two, _)) => {
                 let logic = if operator == "BitAnd" { Logic::And } else { Logic::Or };
-                return Ok(Value::Array(self.logical(logic, *one, *two)?, *kind));
+                return Ok(PyValue::Array(self.logical(logic, *one, *two)?, *kind));
             }
             _ => {}
         }
@@ -717,24 +725,27 @@ impl<'a> Machine<'a> {
             return self.new_formula(format!("({left}{sign}{right})"));
         }
         let arithmetic = match operator {
-            "Add" => Arithmetic::Add,
-            "Sub" => Arithmetic::Subtract,
-            "Mult" => Arithmetic::Multiply,
-            "Div" => Arithmetic::Divide,
-            "Pow" => Arithmetic::Power,
+            "Add" => ArithmeticOp::Add,
+            "Sub" => ArithmeticOp::Subtract,
+            "Mult" => ArithmeticOp::Multiply,
+            "Div" => ArithmeticOp::Divide,
+            "Pow" => ArithmeticOp::Power,
             _ => return Err(format!("the operator '{operator}' is not followed")),
         };
         self.arithmetic(arithmetic, left, right, in_place)
     }
 
-    pub fn joined_path(&self, path: &Value, part: &str) -> Result<Value, String> {
-        if matches!(path, Value::Path(path) | Value::Text(path) if path.len() + part.len() > SUGGEST_TEXT_SIZE_MAX) {
+    pub fn joined_path(&self, path: &PyValue, part: &str) -> Result<PyValue, String> {
+        if matches!(path, PyValue::Path(path) | PyValue::Text(path) if path.len() + part.len() > SUGGEST_TEXT_SIZE_MAX)
+        {
             return Err(LONG_TEXT.to_owned());
         }
         match path {
-            Value::Path(path) if path.is_empty() => Ok(Value::Path(part.trim_matches('/').to_owned())),
-            Value::Path(path) => Ok(Value::Path(format!("{}/{}", path.trim_end_matches('/'), part.trim_matches('/')))),
-            Value::Text(path) => Ok(Value::Text(format!("{}/{}", path.trim_end_matches('/'), part))),
+            PyValue::Path(path) if path.is_empty() => Ok(PyValue::Path(part.trim_matches('/').to_owned())),
+            PyValue::Path(path) => {
+                Ok(PyValue::Path(format!("{}/{}", path.trim_end_matches('/'), part.trim_matches('/'))))
+            }
+            PyValue::Text(path) => Ok(PyValue::Text(format!("{}/{}", path.trim_end_matches('/'), part))),
             _ => Err("a path is not known".to_owned()),
         }
     }
@@ -752,21 +763,21 @@ fn named(path: &str, why: &str) -> String {
     format!("'{path}': {why}")
 }
 
-fn constant(node: Node<'_>) -> Result<Value, String> {
+fn constant(node: SyntaxNode<'_>) -> Result<PyValue, String> {
     let text = node.text("value");
     Ok(match node.text("type") {
         "name" => match text {
-            "True" => Value::Bool(true),
-            "False" => Value::Bool(false),
-            "Ellipsis" => Value::Ellipsis,
-            _ => Value::Nothing,
+            "True" => PyValue::Bool(true),
+            "False" => PyValue::Bool(false),
+            "Ellipsis" => PyValue::Ellipsis,
+            _ => PyValue::Nothing,
         },
-        "int" => Value::Int(text.parse().map_err(|_| "an integer is too large")?),
-        "float" => Value::Float(text.parse().map_err(|_| "a number is not known")?),
-        "str" => Value::text(text),
+        "int" => PyValue::Int(text.parse().map_err(|_| "an integer is too large")?),
+        "float" => PyValue::Float(text.parse().map_err(|_| "a number is not known")?),
+        "str" => PyValue::text(text),
         "bytes" => {
             let digits: Vec<_> = text.bytes().map(|digit| char::from(digit).to_digit(16).unwrap_or(0) as u8).collect();
-            Value::Raw(digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect())
+            PyValue::Raw(digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect())
         }
         other => return Err(format!("a constant of the type '{other}' is not followed")),
     })

@@ -1,23 +1,15 @@
 //! Functions and methods of Python itself and of its standard library.
 
-use std::rc::Rc;
-
-use wire::json::placed;
-use wire::placed::PlacedValue;
+use std::sync::Arc;
 
 use base::tensor::Datatype;
 
 use crate::limits::{STEP_FILE_SIZE_MAX, SUGGEST_RANGE_MAX, SUGGEST_TEXT_SIZE_MAX};
-use crate::suggest::graph::{Dim, ExprId};
 use crate::suggest::library;
-use crate::suggest::machine::{Machine, TOO_NESTED};
-use crate::suggest::op::{CtcForm, Kind, Op, Template};
-use crate::suggest::picture::PictureOp;
-use crate::suggest::tree::Node;
-use crate::suggest::value::{Arguments, ArrayKind, Object, Value, flag_or, needed};
-
-/// The result of a call.
-type Called = Result<Value, String>;
+use crate::suggest::machine::Machine;
+use crate::suggest::op::{CompareOp, CtcForm, Dim, ExprId, JsonTemplate, Kind, Op, PictureOp};
+use crate::suggest::tree::SyntaxNode;
+use crate::suggest::value::{Arguments, ArrayKind, Called, Object, PyValue, needed};
 
 impl<'a> Machine<'a> {
     pub fn call_library(&mut self, path: &str, arguments: &Arguments) -> Called {
@@ -40,25 +32,27 @@ impl<'a> Machine<'a> {
 
     fn torch(&mut self, path: &str, last: &str, arguments: &Arguments) -> Called {
         match path {
-            "torch.no_grad" | "torch.inference_mode" => Ok(Value::Nothing),
-            "torch.device" => Ok(Value::object(Object::Device)),
+            "torch.no_grad" | "torch.inference_mode" => Ok(PyValue::Nothing),
+            "torch.device" => Ok(PyValue::object(Object::Device)),
             "torch.nn.Softmax" => {
                 let [axis] = arguments.bind(["dim"])?;
-                let softmax = Value::Method(Box::new(Value::library("torch")), "softmax".to_owned());
+                let softmax = PyValue::Method(Box::new(PyValue::library("torch")), "softmax".to_owned());
                 let _ = softmax;
                 match needed(axis, "dim")? {
-                    Value::Int(axis) => Ok(Value::Method(Box::new(Value::Int(axis)), "torch.nn.Softmax".to_owned())),
+                    PyValue::Int(axis) => {
+                        Ok(PyValue::Method(Box::new(PyValue::Int(axis)), "torch.nn.Softmax".to_owned()))
+                    }
                     _ => Err("its axis is not known".to_owned()),
                 }
             }
-            "torch.nn.Sigmoid" => Ok(Value::library("torch.sigmoid")),
+            "torch.nn.Sigmoid" => Ok(PyValue::library("torch.sigmoid")),
             _ if path.matches('.').count() == 1
                 || path.starts_with("torch.nn.functional.")
                 || path.starts_with("torch.linalg.") =>
             {
                 // scipy's `expit` has the name of torch's sigmoid here, but gives an array of its argument's kind.
                 let kind = match (last, arguments.positional.first()) {
-                    ("sigmoid", Some(Value::Array(_, kind))) => *kind,
+                    ("sigmoid", Some(PyValue::Array(_, kind))) => *kind,
                     _ => ArrayKind::Torch,
                 };
                 self.numeric(last, kind, arguments)
@@ -67,29 +61,29 @@ impl<'a> Machine<'a> {
         }
     }
 
-    pub fn call_method(&mut self, receiver: &Value, name: &str, arguments: &Arguments) -> Called {
+    pub fn call_method(&mut self, receiver: &PyValue, name: &str, arguments: &Arguments) -> Called {
         let with_receiver = || {
             let positional = std::iter::once(receiver.clone()).chain(arguments.positional.iter().cloned()).collect();
             Arguments { positional, named: arguments.named.clone() }
         };
         match receiver {
-            Value::Int(axis) if name == "torch.nn.Softmax" => {
+            PyValue::Int(axis) if name == "torch.nn.Softmax" => {
                 let [x] = arguments.bind(["input"])?;
                 let id = self.as_array(&needed(x, "input")?)?;
-                Ok(Value::Array(self.softmax(id, *axis)?, ArrayKind::Torch))
+                Ok(PyValue::Array(self.softmax(id, *axis)?, ArrayKind::Torch))
             }
-            Value::Array(id, ArrayKind::Pillow) => self.picture_method(*id, name, arguments),
-            Value::Array(id, kind) => self.array_method(*id, *kind, name, &with_receiver()),
-            Value::List(list) => self.list_method(*list, name, arguments),
-            Value::Dict(dict) => self.dict_method(*dict, name, arguments),
-            Value::Text(text) => self.text_method(text, name, arguments),
-            Value::Raw(bytes) if name == "decode" => {
-                String::from_utf8(bytes.clone()).map(Value::Text).map_err(|_| "it is not UTF-8".to_owned())
+            PyValue::Array(id, ArrayKind::Pillow) => self.picture_method(*id, name, arguments),
+            PyValue::Array(id, kind) => self.array_method(*id, *kind, name, &with_receiver()),
+            PyValue::List(list) => self.list_method(*list, name, arguments),
+            PyValue::Dict(dict) => self.dict_method(*dict, name, arguments),
+            PyValue::Text(text) => self.text_method(text, name, arguments),
+            PyValue::Raw(bytes) if name == "decode" => {
+                String::from_utf8(bytes.clone()).map(PyValue::Text).map_err(|_| "it is not UTF-8".to_owned())
             }
-            Value::File(path, is_text) => self.file_method(path, *is_text, name),
-            Value::Path(path) => self.path_method(path, name, arguments),
-            Value::Object(object) => self.object_method(&Rc::clone(object), name, arguments),
-            Value::Tuple(_) if name == "index" => Err("it is not followed".to_owned()),
+            PyValue::File(path, is_text) => self.file_method(path, *is_text, name),
+            PyValue::Path(path) => self.path_method(path, name, arguments),
+            PyValue::Object(object) => self.object_method(&Arc::clone(object), name, arguments),
+            PyValue::Tuple(_) if name == "index" => Err("it is not followed".to_owned()),
             _ => Err("a method of a value that is not known".to_owned()),
         }
     }
@@ -101,20 +95,20 @@ impl<'a> Machine<'a> {
                 let encoding = arguments.positional.get(1).cloned().or(arguments.named("encoding"));
                 match encoding {
                     None => {}
-                    Some(Value::Text(text)) if ["utf-8", "utf8"].contains(&text.to_lowercase().as_str()) => {}
+                    Some(PyValue::Text(text)) if ["utf-8", "utf8"].contains(&text.to_lowercase().as_str()) => {}
                     _ => return Err("another encoding than UTF-8".to_owned()),
                 }
                 if arguments.named("errors").is_some() || arguments.positional.len() > 2 {
                     return Err("errors of UTF-8 are not passed over by the steps".to_owned());
                 }
-                Ok(Value::Array(self.each(Op::Decode, id, Kind::Text)?, ArrayKind::Python))
+                Ok(PyValue::Array(self.each(Op::Decode, id, Kind::Text)?, ArrayKind::Python))
             }
-            ("encode", Kind::Text) => Ok(Value::Array(self.each(Op::Encode, id, Kind::Raw)?, ArrayKind::Python)),
+            ("encode", Kind::Text) => Ok(PyValue::Array(self.each(Op::Encode, id, Kind::Raw)?, ArrayKind::Python)),
             ("item" | "tolist", Kind::Raw | Kind::Text) if self.graph.rank(id) == 0 => {
-                Ok(Value::Array(id, ArrayKind::Python))
+                Ok(PyValue::Array(id, ArrayKind::Python))
             }
             ("get", Kind::Json) => match arguments.positional.get(1..) {
-                Some([key]) => self.subscript(&Value::Array(id, kind), key),
+                Some([key]) => self.subscript(&PyValue::Array(id, kind), key),
                 _ => Err("a default of a JSON member is not followed".to_owned()),
             },
             ("strip" | "lower" | "upper" | "replace" | "split", Kind::Text) => {
@@ -128,27 +122,27 @@ impl<'a> Machine<'a> {
         match (name, arguments.positional.as_slice()) {
             ("append", [value]) => {
                 self.append(list, value.clone());
-                Ok(Value::Nothing)
+                Ok(PyValue::Nothing)
             }
             ("extend", [other]) => {
                 let other = other.clone();
                 self.extend(list, &other);
-                Ok(Value::Nothing)
+                Ok(PyValue::Nothing)
             }
             ("copy", []) => {
                 let copy = self.list(list);
                 self.charge(copy.items.len());
                 self.lists.push(copy);
-                Ok(Value::List(self.lists.len() - 1))
+                Ok(PyValue::List(self.lists.len() - 1))
             }
             ("index", [value]) => {
-                let place = self.items(&Value::List(list))?.iter().position(|item| item == value);
-                place.map(|place| Value::Int(place as i64)).ok_or_else(|| "it is not in the list".to_owned())
+                let place = self.items(&PyValue::List(list))?.iter().position(|item| item == value);
+                place.map(|place| PyValue::Int(place as i64)).ok_or_else(|| "it is not in the list".to_owned())
             }
             // An array of strings or numbers that are known.
-            ("tolist" | "astype" | "flatten", _) => Ok(Value::List(list)),
-            ("insert", [Value::Int(place), value]) => {
-                let (items, value) = (self.items(&Value::List(list))?, value.clone());
+            ("tolist" | "astype" | "flatten", _) => Ok(PyValue::List(list)),
+            ("insert", [PyValue::Int(place), value]) => {
+                let (items, value) = (self.items(&PyValue::List(list))?, value.clone());
                 let place = usize::try_from(*place).unwrap_or(0).min(items.len());
                 if self.list(list).depth != self.loops.len() || self.list(list).conditions != self.conditions.len() {
                     return Err("it is not followed in a loop or under a condition".to_owned());
@@ -159,10 +153,10 @@ impl<'a> Machine<'a> {
                     .and_then(|list| list.items.get_mut(place..))
                     .into_iter()
                     .for_each(|rest| rest.rotate_right(1));
-                Ok(Value::Nothing)
+                Ok(PyValue::Nothing)
             }
             _ => {
-                let array = Value::Array(self.as_array(&Value::List(list))?, ArrayKind::Numpy);
+                let array = PyValue::Array(self.as_array(&PyValue::List(list))?, ArrayKind::Numpy);
                 self.call_method(&array, name, arguments)
             }
         }
@@ -172,16 +166,16 @@ impl<'a> Machine<'a> {
         let entries = self.dict(dict).to_vec();
         match (name, arguments.positional.as_slice()) {
             ("get", [key]) | ("get", [key, _]) => {
-                if let Value::Array(..) = key {
-                    return self.subscript(&Value::Dict(dict), key);
+                if let PyValue::Array(..) = key {
+                    return self.subscript(&PyValue::Dict(dict), key);
                 }
                 let found = entries.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone());
-                Ok(found.or_else(|| arguments.positional.get(1).cloned()).unwrap_or(Value::Nothing))
+                Ok(found.or_else(|| arguments.positional.get(1).cloned()).unwrap_or(PyValue::Nothing))
             }
             ("keys", []) => Ok(self.new_list(entries.into_iter().map(|(key, _)| key).collect())),
             ("values", []) => Ok(self.new_list(entries.into_iter().map(|(_, value)| value).collect())),
             ("items", []) => {
-                let pairs = entries.into_iter().map(|(key, value)| Value::Tuple(vec![key, value])).collect();
+                let pairs = entries.into_iter().map(|(key, value)| PyValue::Tuple(vec![key, value])).collect();
                 Ok(self.new_list(pairs))
             }
             _ => Err("it is not followed".to_owned()),
@@ -192,16 +186,18 @@ impl<'a> Machine<'a> {
         let given = arguments.positional.as_slice();
         self.charge(text.len());
         Ok(match (name, given) {
-            ("strip", []) => Value::text(text.trim()),
-            ("rstrip", []) => Value::text(text.trim_end()),
-            ("lstrip", []) => Value::text(text.trim_start()),
-            ("strip", [Value::Text(letters)]) => Value::text(text.trim_matches(|letter| letters.contains(letter))),
-            ("rstrip", [Value::Text(letters)]) => Value::text(text.trim_end_matches(|letter| letters.contains(letter))),
-            ("lower", []) => Value::Text(text.to_lowercase()),
-            ("upper", []) => Value::Text(text.to_uppercase()),
-            ("split", []) => self.new_list(text.split_whitespace().map(Value::text).collect()),
-            ("split", [Value::Text(separator)]) if !separator.is_empty() => {
-                self.new_list(text.split(separator.as_str()).map(Value::text).collect())
+            ("strip", []) => PyValue::text(text.trim()),
+            ("rstrip", []) => PyValue::text(text.trim_end()),
+            ("lstrip", []) => PyValue::text(text.trim_start()),
+            ("strip", [PyValue::Text(letters)]) => PyValue::text(text.trim_matches(|letter| letters.contains(letter))),
+            ("rstrip", [PyValue::Text(letters)]) => {
+                PyValue::text(text.trim_end_matches(|letter| letters.contains(letter)))
+            }
+            ("lower", []) => PyValue::Text(text.to_lowercase()),
+            ("upper", []) => PyValue::Text(text.to_uppercase()),
+            ("split", []) => self.new_list(text.split_whitespace().map(PyValue::text).collect()),
+            ("split", [PyValue::Text(separator)]) if !separator.is_empty() => {
+                self.new_list(text.split(separator.as_str()).map(PyValue::text).collect())
             }
             ("splitlines", []) => {
                 if text.contains(['\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}', '\u{2028}', '\u{2029}']) {
@@ -209,26 +205,26 @@ impl<'a> Machine<'a> {
                 }
                 let text = text.replace("\r\n", "\n").replace('\r', "\n");
                 let text = text.strip_suffix('\n').unwrap_or(&text).to_owned();
-                let lines = if text.is_empty() { Vec::new() } else { text.split('\n').map(Value::text).collect() };
+                let lines = if text.is_empty() { Vec::new() } else { text.split('\n').map(PyValue::text).collect() };
                 self.new_list(lines)
             }
-            ("replace", [Value::Text(old), Value::Text(new)]) if new.len() <= old.len() => {
-                Value::Text(text.replace(old, new))
+            ("replace", [PyValue::Text(old), PyValue::Text(new)]) if new.len() <= old.len() => {
+                PyValue::Text(text.replace(old, new))
             }
-            ("startswith", [Value::Text(start)]) => Value::Bool(text.starts_with(start)),
-            ("endswith", [Value::Text(end)]) => Value::Bool(text.ends_with(end)),
-            ("encode", _) => Value::Raw(text.as_bytes().to_vec()),
+            ("startswith", [PyValue::Text(start)]) => PyValue::Bool(text.starts_with(start)),
+            ("endswith", [PyValue::Text(end)]) => PyValue::Bool(text.ends_with(end)),
+            ("encode", _) => PyValue::Raw(text.as_bytes().to_vec()),
             ("join", [list]) => return self.joined_list(text, list),
-            ("isdigit", []) => Value::Bool(!text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit())),
+            ("isdigit", []) => PyValue::Bool(!text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit())),
             _ => return Err("it is not followed".to_owned()),
         })
     }
 
     /// `separator.join(list)`: of texts that are known, or of the symbols that CTC keeps.
-    fn joined_list(&mut self, separator: &str, list: &Value) -> Called {
+    fn joined_list(&mut self, separator: &str, list: &PyValue) -> Called {
         if let Ok(items) = self.items(list) {
             let texts = items.into_iter().map(|item| match item {
-                Value::Text(text) => Ok(text),
+                PyValue::Text(text) => Ok(text),
                 _ => Err("a text that is not known is joined".to_owned()),
             });
             let texts = texts.collect::<Result<Vec<_>, String>>()?;
@@ -236,11 +232,11 @@ impl<'a> Machine<'a> {
             if size > SUGGEST_TEXT_SIZE_MAX {
                 return Err("a text becomes too long".to_owned());
             }
-            return Ok(Value::Text(texts.join(separator)));
+            return Ok(PyValue::Text(texts.join(separator)));
         }
-        let Value::List(list) = list else { return Err("a list that is not known".to_owned()) };
+        let PyValue::List(list) = list else { return Err("a list that is not known".to_owned()) };
         let each = self.list(*list).each.ok_or("a list that is not known")?;
-        let (Value::Array(symbol, _), Some(condition)) = (&each.element, each.condition) else {
+        let (PyValue::Array(symbol, _), Some(condition)) = (&each.element, each.condition) else {
             return Err("texts of rows are joined".to_owned());
         };
         let form = self.as_ctc(*symbol, condition)?.ok_or("texts of rows are joined in another way than CTC's")?;
@@ -248,29 +244,29 @@ impl<'a> Machine<'a> {
         let form = CtcForm { separator: separator.to_owned(), ..form };
         let mut shape = self.graph.shape(logits);
         shape.truncate(shape.len().saturating_sub(2));
-        let text = self.graph.add(Op::Ctc(Rc::new(form)), vec![logits], Kind::Text, shape)?;
+        let text = self.graph.add(Op::Ctc(Arc::new(form)), vec![logits], Kind::Text, shape)?;
         self.graph.absorb(text, &[*symbol, condition]);
         let text = self.graph.view(text, want)?;
-        Ok(Value::Array(text, ArrayKind::Python))
+        Ok(PyValue::Array(text, ArrayKind::Python))
     }
 
     fn file_method(&mut self, path: &str, is_text: bool, name: &str) -> Called {
         let text = self.read_text(path)?;
         Ok(match (name, is_text) {
-            ("read", true) => Value::Text(text),
-            ("readlines", true) => self.new_list(text.split_inclusive('\n').map(Value::text).collect()),
-            ("close", _) => Value::Nothing,
+            ("read", true) => PyValue::Text(text),
+            ("readlines", true) => self.new_list(text.split_inclusive('\n').map(PyValue::text).collect()),
+            ("close", _) => PyValue::Nothing,
             _ => return Err("it is not followed".to_owned()),
         })
     }
 
     fn path_method(&mut self, path: &str, name: &str, arguments: &Arguments) -> Called {
         match (name, arguments.positional.as_slice()) {
-            ("joinpath", [Value::Text(part)]) => self.joined_path(&Value::Path(path.to_owned()), part),
-            ("resolve" | "absolute" | "as_posix", []) => Ok(Value::Path(path.to_owned())),
-            ("read_text", _) => self.read_text(path).map(Value::Text),
-            ("open", _) => Ok(Value::File(path.to_owned(), true)),
-            ("exists" | "is_file", []) => Ok(Value::Bool(self.read_text(path).is_ok())),
+            ("joinpath", [PyValue::Text(part)]) => self.joined_path(&PyValue::Path(path.to_owned()), part),
+            ("resolve" | "absolute" | "as_posix", []) => Ok(PyValue::Path(path.to_owned())),
+            ("read_text", _) => self.read_text(path).map(PyValue::Text),
+            ("open", _) => Ok(PyValue::File(path.to_owned(), true)),
+            ("exists" | "is_file", []) => Ok(PyValue::Bool(self.read_text(path).is_ok())),
             _ => Err("it is not followed".to_owned()),
         }
     }
@@ -299,7 +295,7 @@ impl<'a> Machine<'a> {
         match path {
             "json.loads" => self.loads(&needed(first.cloned(), "s")?),
             "json.load" => match first {
-                Some(Value::File(path, _)) => {
+                Some(PyValue::File(path, _)) => {
                     let text = self.read_text(&path.clone())?;
                     self.json_value(&text)
                 }
@@ -311,25 +307,25 @@ impl<'a> Machine<'a> {
                     arguments.positional.split_first().map(|(first, rest)| (first.clone(), rest)).ok_or("no path")?;
                 for part in rest {
                     path = match part {
-                        Value::Text(part) => self.joined_path(&path, part)?,
-                        Value::Path(_) => part.clone(),
+                        PyValue::Text(part) => self.joined_path(&path, part)?,
+                        PyValue::Path(_) => part.clone(),
                         _ => return Err("a part of a path is not known".to_owned()),
                     };
                 }
                 Ok(path)
             }
             "os.path.dirname" => match first {
-                Some(Value::Path(path)) => Ok(Value::Path(parent(path))),
+                Some(PyValue::Path(path)) => Ok(PyValue::Path(parent(path))),
                 _ => Err("a path that is not known".to_owned()),
             },
             "os.path.abspath" | "os.path.realpath" | "pathlib.Path" | "os.fspath" => match first {
-                Some(path @ (Value::Path(_) | Value::Text(_))) => Ok(path.clone()),
+                Some(path @ (PyValue::Path(_) | PyValue::Text(_))) => Ok(path.clone()),
                 _ => Err("a path that is not known".to_owned()),
             },
             "os.path.exists" | "os.path.isfile" => match first {
-                Some(Value::Path(path)) => {
+                Some(PyValue::Path(path)) => {
                     let path = path.clone();
-                    Ok(Value::Bool(self.read_text(&path).is_ok()))
+                    Ok(PyValue::Bool(self.read_text(&path).is_ok()))
                 }
                 _ => Err("a path that is not known".to_owned()),
             },
@@ -338,19 +334,19 @@ impl<'a> Machine<'a> {
                 let id = self.as_array(&needed(data, "s")?)?;
                 match self.graph.kind(id) {
                     Kind::Raw | Kind::Text => {
-                        Ok(Value::Array(self.each(Op::Picture(PictureOp::Base64), id, Kind::Raw)?, ArrayKind::Python))
+                        Ok(PyValue::Array(self.each(Op::Picture(PictureOp::Base64), id, Kind::Raw)?, ArrayKind::Python))
                     }
                     _ => Err("it decodes no text".to_owned()),
                 }
             }
             "io.BytesIO" => match first {
-                Some(Value::Array(id, _)) if self.graph.kind(*id) == Kind::Raw => {
-                    Ok(Value::Array(*id, ArrayKind::Python))
+                Some(PyValue::Array(id, _)) if self.graph.kind(*id) == Kind::Raw => {
+                    Ok(PyValue::Array(*id, ArrayKind::Python))
                 }
                 _ => Err("its bytes are not known".to_owned()),
             },
             "itertools.groupby" => match first {
-                Some(value @ (Value::Array(..) | Value::List(_)))
+                Some(value @ (PyValue::Array(..) | PyValue::List(_)))
                     if arguments.positional.len() == 1 && arguments.named.is_empty() =>
                 {
                     self.grouped(&value.clone())
@@ -363,66 +359,18 @@ impl<'a> Machine<'a> {
     }
 
     /// The pairs of `groupby`, of which only the key can be used: a row that differs from the one before.
-    fn grouped(&mut self, value: &Value) -> Called {
+    fn grouped(&mut self, value: &PyValue) -> Called {
         let id = self.as_array(value)?;
         let length = self.graph.shape(id).first().copied().ok_or("a number is grouped")?;
         let on = self.graph.new_loop(length);
         let row = self.graph.row(on, id)?;
         let int = Kind::Number(Datatype::Int64);
         let before = self.graph.add(Op::Carried(on), Vec::new(), int, Vec::new())?;
-        self.carried.insert(before, Value::Array(row, ArrayKind::Python));
-        let differs = Op::Compare(crate::suggest::op::Comparison::Unequal);
+        self.carried.insert(before, PyValue::Array(row, ArrayKind::Python));
+        let differs = Op::Compare(CompareOp::Unequal);
         let condition = self.graph.add(differs, vec![row, before], Kind::Number(Datatype::Bool), Vec::new())?;
-        let group = Value::object(Object::Refusal);
-        Ok(self.new_each(on, Value::Tuple(vec![Value::Array(row, ArrayKind::Python), group]), Some(condition)))
-    }
-
-    fn loads(&mut self, value: &Value) -> Called {
-        match value {
-            Value::Text(text) if text == MODEL_CONFIG => Ok(self.model_config()),
-            Value::Text(text) => self.json_value(&text.clone()),
-            Value::Array(id, _) => {
-                let mut below = *id;
-                while let (Op::View | Op::Decode | Op::Row(_), Some(operand)) =
-                    (self.graph.op(below), self.graph.operand(below))
-                {
-                    below = operand;
-                }
-                if !matches!(self.graph.op(below), Op::Input(_)) || self.graph.kind(below) != Kind::Raw {
-                    return Err("a text that is no input is read as JSON".to_owned());
-                }
-                Ok(Value::Array(self.each(Op::Json(String::new()), *id, Kind::Json)?, ArrayKind::Python))
-            }
-            _ => Err("its text is not known".to_owned()),
-        }
-    }
-
-    /// A JSON text as a value of Python.
-    pub fn json_value(&mut self, text: &str) -> Called {
-        let document = placed::read(text).map_err(|error| format!("a JSON text is malformed: {}", error.text))?;
-        Ok(self.of_json(&document.value))
-    }
-
-    fn of_json(&mut self, value: &PlacedValue) -> Value {
-        match value {
-            PlacedValue::Bool(flag) => Value::Bool(*flag),
-            PlacedValue::Null => Value::Nothing,
-            PlacedValue::Number(text) => match text.parse::<i64>() {
-                Ok(number) => Value::Int(number),
-                Err(_) => text.parse().map_or(Value::Nothing, Value::Float),
-            },
-            PlacedValue::String(text) => Value::text(text),
-            PlacedValue::List(list) => {
-                let items = list.iter().map(|element| self.of_json(&element.value)).collect();
-                self.new_list(items)
-            }
-            PlacedValue::Table(members) => {
-                let entries =
-                    members.iter().map(|member| (Value::text(&member.name), self.of_json(&member.value.value)));
-                let entries = entries.collect();
-                self.new_dict(entries)
-            }
-        }
+        let group = PyValue::object(Object::Refusal);
+        Ok(self.new_each(on, PyValue::Tuple(vec![PyValue::Array(row, ArrayKind::Python), group]), Some(condition)))
     }
 
     fn builtin(&mut self, name: &str, arguments: &Arguments) -> Called {
@@ -433,7 +381,9 @@ impl<'a> Machine<'a> {
             "enumerate" | "zip" => self.zipped(name, arguments),
             "list" | "tuple" | "reversed" | "sorted" | "set" => match (name, first) {
                 ("list", None) => Ok(self.new_list(Vec::new())),
-                ("list" | "tuple", Some(value @ (Value::List(_) | Value::Tuple(_) | Value::Array(..)))) => Ok(value),
+                ("list" | "tuple", Some(value @ (PyValue::List(_) | PyValue::Tuple(_) | PyValue::Array(..)))) => {
+                    Ok(value)
+                }
                 ("list", Some(value)) => {
                     let items = self.items(&value)?;
                     Ok(self.new_list(items))
@@ -445,11 +395,12 @@ impl<'a> Machine<'a> {
                 _ => Err("it is not followed".to_owned()),
             },
             "dict" if arguments.positional.is_empty() => {
-                let entries = arguments.named.iter().map(|(name, value)| (Value::text(name), value.clone())).collect();
+                let entries =
+                    arguments.named.iter().map(|(name, value)| (PyValue::text(name), value.clone())).collect();
                 Ok(self.new_dict(entries))
             }
             "dict" => match first {
-                Some(Value::Dict(dict)) => {
+                Some(PyValue::Dict(dict)) => {
                     let entries = self.dict(dict).to_vec();
                     Ok(self.new_dict(entries))
                 }
@@ -461,11 +412,11 @@ impl<'a> Machine<'a> {
             "isinstance" => self.isinstance(arguments),
             "hasattr" => Err("it is not followed".to_owned()),
             "open" => match first {
-                Some(Value::Path(path)) => {
+                Some(PyValue::Path(path)) => {
                     let mode = arguments.positional.get(1).cloned().or(arguments.named("mode"));
                     match mode {
-                        None => Ok(Value::File(path, true)),
-                        Some(Value::Text(mode)) if mode.contains('r') => Ok(Value::File(path, !mode.contains('b'))),
+                        None => Ok(PyValue::File(path, true)),
+                        Some(PyValue::Text(mode)) if mode.contains('r') => Ok(PyValue::File(path, !mode.contains('b'))),
                         _ => Err("a file is written".to_owned()),
                     }
                 }
@@ -480,22 +431,22 @@ impl<'a> Machine<'a> {
                 self.new_formula(format!("{name}({})", texts.join(",")))
             }
             "abs" | "max" | "min" | "sum" => match first {
-                Some(Value::Array(..)) if arguments.positional.len() == 1 => {
+                Some(PyValue::Array(..)) if arguments.positional.len() == 1 => {
                     self.numeric(name, ArrayKind::Python, arguments)
                 }
                 _ => self.constant_function(name, arguments),
             },
             "ValueError" | "Exception" | "RuntimeError" | "TypeError" | "KeyError" => {
-                Ok(Value::object(Object::Refusal))
+                Ok(PyValue::object(Object::Refusal))
             }
             _ => Err("it is not followed".to_owned()),
         }
     }
 
     fn constant_function(&self, name: &str, arguments: &Arguments) -> Called {
-        let numbers: Option<Vec<i64>> = arguments.positional.iter().map(Value::integer).collect();
+        let numbers: Option<Vec<i64>> = arguments.positional.iter().map(PyValue::integer).collect();
         let numbers = numbers.filter(|numbers| !numbers.is_empty()).ok_or("its arguments are not known")?;
-        Ok(Value::Int(match name {
+        Ok(PyValue::Int(match name {
             "abs" => numbers.first().map_or(0, |number| number.saturating_abs()),
             "max" => numbers.into_iter().max().unwrap_or(0),
             "min" => numbers.into_iter().min().unwrap_or(0),
@@ -503,17 +454,17 @@ impl<'a> Machine<'a> {
         }))
     }
 
-    fn length(&mut self, value: &Value) -> Called {
+    fn length(&mut self, value: &PyValue) -> Called {
         match value {
-            Value::Array(id, _) => {
+            PyValue::Array(id, _) => {
                 let first = self.graph.shape(*id).first().copied().ok_or("the length of a text or number")?;
                 self.size(first)
             }
-            Value::Object(object) if **object == Object::Requests => {
+            PyValue::Object(object) if **object == Object::Requests => {
                 let length = self.graph.loop_length(self.requests);
                 self.size(length)
             }
-            Value::List(list) if self.list(*list).each.is_some() => {
+            PyValue::List(list) if self.list(*list).each.is_some() => {
                 let each = self.list(*list).each.ok_or("a list is not known")?;
                 if each.condition.is_some() {
                     return Err("the length of a list that a condition fills".to_owned());
@@ -521,12 +472,12 @@ impl<'a> Machine<'a> {
                 let length = self.graph.loop_length(each.on);
                 self.size(length)
             }
-            other => self.items(other).map(|items| Value::Int(items.len() as i64)),
+            other => self.items(other).map(|items| PyValue::Int(items.len() as i64)),
         }
     }
 
-    fn range(&mut self, bounds: &[Value]) -> Called {
-        if let [Value::Array(id, _)] = bounds
+    fn range(&mut self, bounds: &[PyValue]) -> Called {
+        if let [PyValue::Array(id, _)] = bounds
             && let Op::Size(dim) = *self.graph.op(*id)
         {
             // The loop over requests is one; others of the same length are each a loop of their own.
@@ -536,9 +487,9 @@ impl<'a> Machine<'a> {
             };
             let int = Kind::Number(Datatype::Int64);
             let counter = self.graph.add(Op::Counter(on), Vec::new(), int, Vec::new())?;
-            return Ok(self.new_each(on, Value::Array(counter, ArrayKind::Python), None));
+            return Ok(self.new_each(on, PyValue::Array(counter, ArrayKind::Python), None));
         }
-        let bounds: Option<Vec<_>> = bounds.iter().map(Value::integer).collect();
+        let bounds: Option<Vec<_>> = bounds.iter().map(PyValue::integer).collect();
         let (start, stop, step) = match bounds.as_deref() {
             Some([stop]) => (0, *stop, 1),
             Some([start, stop]) => (*start, *stop, 1),
@@ -554,9 +505,9 @@ impl<'a> Machine<'a> {
             }
             let int = Kind::Number(Datatype::Int64);
             let counter = self.graph.add(Op::Counter(on), Vec::new(), int, Vec::new())?;
-            return Ok(self.new_each(on, Value::Array(counter, ArrayKind::Python), None));
+            return Ok(self.new_each(on, PyValue::Array(counter, ArrayKind::Python), None));
         }
-        let numbers = (start..stop).step_by(usize::try_from(step).unwrap_or(1)).map(Value::Int).collect();
+        let numbers = (start..stop).step_by(usize::try_from(step).unwrap_or(1)).map(PyValue::Int).collect();
         Ok(self.new_list(numbers))
     }
 
@@ -570,8 +521,10 @@ impl<'a> Machine<'a> {
             let lists: Vec<_> = lists.into_iter().flatten().collect();
             let count = lists.iter().map(Vec::len).min().unwrap_or(0);
             let tuples = (0..count).map(|place| {
-                let own = (name == "enumerate").then_some(Value::Int(place as i64));
-                Value::Tuple(own.into_iter().chain(lists.iter().filter_map(|list| list.get(place).cloned())).collect())
+                let own = (name == "enumerate").then_some(PyValue::Int(place as i64));
+                PyValue::Tuple(
+                    own.into_iter().chain(lists.iter().filter_map(|list| list.get(place).cloned())).collect(),
+                )
             });
             let tuples = tuples.collect();
             return Ok(self.new_list(tuples));
@@ -580,7 +533,7 @@ impl<'a> Machine<'a> {
         let mut parts = Vec::new();
         // A list that a loop filled brings its loop; arrays follow it.
         for value in &arguments.positional {
-            if let Value::List(list) = value
+            if let PyValue::List(list) = value
                 && let Some(each) = self.list(*list).each
             {
                 if each.condition.is_some() || on.is_some_and(|on| on != each.on) {
@@ -591,18 +544,18 @@ impl<'a> Machine<'a> {
         }
         for value in &arguments.positional {
             parts.push(match value {
-                Value::List(list) => self.list(*list).each.map(|each| each.element).ok_or("a list is not known")?,
-                Value::Array(id, kind) => {
+                PyValue::List(list) => self.list(*list).each.map(|each| each.element).ok_or("a list is not known")?,
+                PyValue::Array(id, kind) => {
                     let length = self.graph.shape(*id).first().copied().ok_or("a number is iterated")?;
                     let on = *on.get_or_insert_with(|| self.graph.new_loop(length));
                     if self.graph.loop_length(on) != length {
                         return Err("arrays of different lengths are iterated together".to_owned());
                     }
-                    Value::Array(self.graph.row(on, *id)?, *kind)
+                    PyValue::Array(self.graph.row(on, *id)?, *kind)
                 }
-                Value::Object(object) if **object == Object::Requests => {
+                PyValue::Object(object) if **object == Object::Requests => {
                     on = Some(self.requests);
-                    Value::object(Object::Request)
+                    PyValue::object(Object::Request)
                 }
                 _ => return Err("a value is iterated that is not known".to_owned()),
             });
@@ -610,14 +563,14 @@ impl<'a> Machine<'a> {
         let on = on.ok_or("nothing is iterated")?;
         if name == "enumerate" {
             let counter = self.graph.add(Op::Counter(on), Vec::new(), Kind::Number(Datatype::Int64), Vec::new())?;
-            parts.insert(0, Value::Array(counter, ArrayKind::Python));
+            parts.insert(0, PyValue::Array(counter, ArrayKind::Python));
         }
-        Ok(self.new_each(on, Value::Tuple(parts), None))
+        Ok(self.new_each(on, PyValue::Tuple(parts), None))
     }
 
-    fn converted_number(&mut self, name: &str, value: &Value) -> Called {
+    fn converted_number(&mut self, name: &str, value: &PyValue) -> Called {
         match value {
-            Value::Array(id, _) if matches!(self.graph.op(*id), Op::Formula(_) | Op::Size(_)) => {
+            PyValue::Array(id, _) if matches!(self.graph.op(*id), Op::Formula(_) | Op::Size(_)) => {
                 let text = self.formula(value).ok_or("its argument is not known")?;
                 match (name, text.starts_with("round(") || matches!(self.graph.op(*id), Op::Size(_))) {
                     ("int", false) => self.new_formula(format!("int({text})")),
@@ -625,34 +578,34 @@ impl<'a> Machine<'a> {
                     _ => Err("a condition on a size".to_owned()),
                 }
             }
-            Value::Array(id, _)
+            PyValue::Array(id, _)
                 if self.graph.rank(*id) == 0 || self.graph.shape(*id).iter().all(|dim| self.graph.is_one(*dim)) =>
             {
                 let id = self.graph.view(*id, Vec::new())?;
                 let datatype = match (name, self.graph.kind(id)) {
                     (_, Kind::Json) => {
                         let parsed = if name == "int" { Datatype::Int64 } else { Datatype::Fp64 };
-                        return Ok(Value::Array(self.parsed(id, parsed)?, ArrayKind::Python));
+                        return Ok(PyValue::Array(self.parsed(id, parsed)?, ArrayKind::Python));
                     }
                     ("int", Kind::Number(Datatype::Fp32 | Datatype::Fp64 | Datatype::Fp16)) => Datatype::Int64,
                     // FP32 is exact in a float of Python.
-                    (_, Kind::Number(_)) => return Ok(Value::Array(id, ArrayKind::Python)),
+                    (_, Kind::Number(_)) => return Ok(PyValue::Array(id, ArrayKind::Python)),
                     _ => return Err("a text becomes a number".to_owned()),
                 };
-                Ok(Value::Array(self.cast(id, datatype)?, ArrayKind::Python))
+                Ok(PyValue::Array(self.cast(id, datatype)?, ArrayKind::Python))
             }
-            Value::Text(text) if name == "int" => {
-                text.trim().parse().map(Value::Int).map_err(|_| "it is no integer".to_owned())
+            PyValue::Text(text) if name == "int" => {
+                text.trim().parse().map(PyValue::Int).map_err(|_| "it is no integer".to_owned())
             }
-            Value::Text(text) if name == "float" => {
-                text.trim().parse().map(Value::Float).map_err(|_| "it is no number".to_owned())
+            PyValue::Text(text) if name == "float" => {
+                text.trim().parse().map(PyValue::Float).map_err(|_| "it is no number".to_owned())
             }
             value => {
                 let number = value.number().ok_or("its argument is not known")?;
                 Ok(match name {
-                    "int" => Value::Int(number as i64),
-                    "float" => Value::Float(number),
-                    _ => Value::Bool(number != 0.0),
+                    "int" => PyValue::Int(number as i64),
+                    "float" => PyValue::Float(number),
+                    _ => PyValue::Bool(number != 0.0),
                 })
             }
         }
@@ -660,19 +613,19 @@ impl<'a> Machine<'a> {
 
     fn converted_text(&mut self, name: &str, arguments: &Arguments) -> Called {
         match arguments.positional.as_slice() {
-            [value @ (Value::Text(_) | Value::Path(_))] if name == "str" => Ok(value.clone()),
-            [Value::Int(number)] if name == "str" => Ok(Value::Text(number.to_string())),
-            [Value::Array(id, kind), rest @ ..] => match (self.graph.kind(*id), name, rest) {
-                (Kind::Text, "str", []) | (Kind::Raw, "bytes", []) => Ok(Value::Array(*id, *kind)),
-                (Kind::Raw, "str", [Value::Text(encoding)]) if encoding.to_lowercase().starts_with("utf") => {
-                    Ok(Value::Array(self.each(Op::Decode, *id, Kind::Text)?, ArrayKind::Python))
+            [value @ (PyValue::Text(_) | PyValue::Path(_))] if name == "str" => Ok(value.clone()),
+            [PyValue::Int(number)] if name == "str" => Ok(PyValue::Text(number.to_string())),
+            [PyValue::Array(id, kind), rest @ ..] => match (self.graph.kind(*id), name, rest) {
+                (Kind::Text, "str", []) | (Kind::Raw, "bytes", []) => Ok(PyValue::Array(*id, *kind)),
+                (Kind::Raw, "str", [PyValue::Text(encoding)]) if encoding.to_lowercase().starts_with("utf") => {
+                    Ok(PyValue::Array(self.each(Op::Decode, *id, Kind::Text)?, ArrayKind::Python))
                 }
-                (Kind::Text, "bytes", [Value::Text(encoding)]) if encoding.to_lowercase().starts_with("utf") => {
-                    Ok(Value::Array(self.each(Op::Encode, *id, Kind::Raw)?, ArrayKind::Python))
+                (Kind::Text, "bytes", [PyValue::Text(encoding)]) if encoding.to_lowercase().starts_with("utf") => {
+                    Ok(PyValue::Array(self.each(Op::Encode, *id, Kind::Raw)?, ArrayKind::Python))
                 }
                 // The key of a dictionary.
                 (Kind::Number(Datatype::Int64 | Datatype::Int32), "str", []) => {
-                    Ok(Value::Array(self.each(Op::Cast, *id, Kind::Text)?, ArrayKind::Python))
+                    Ok(PyValue::Array(self.each(Op::Cast, *id, Kind::Text)?, ArrayKind::Python))
                 }
                 _ => Err("it is not followed".to_owned()),
             },
@@ -683,14 +636,14 @@ impl<'a> Machine<'a> {
     /// `round(x, places)`, which a JSON text can have.
     fn rounded(&mut self, arguments: &Arguments) -> Called {
         match arguments.positional.as_slice() {
-            [value @ Value::Array(id, _)] if matches!(self.graph.op(*id), Op::Formula(_)) => {
+            [value @ PyValue::Array(id, _)] if matches!(self.graph.op(*id), Op::Formula(_)) => {
                 let text = self.formula(value).ok_or("its argument is not known")?;
                 self.new_formula(format!("round({text})"))
             }
-            [Value::Array(id, kind), Value::Int(places)] if self.graph.rank(*id) == 0 => {
-                let template = Template::Tensor(0, Some(*places));
-                let rounded = self.graph.add(Op::Dumps(Rc::new(template)), vec![*id], Kind::Json, Vec::new())?;
-                Ok(Value::Array(rounded, *kind))
+            [PyValue::Array(id, kind), PyValue::Int(places)] if self.graph.rank(*id) == 0 => {
+                let template = JsonTemplate::Tensor(0, Some(*places));
+                let rounded = self.graph.add(Op::Dumps(Arc::new(template)), vec![*id], Kind::Json, Vec::new())?;
+                Ok(PyValue::Array(rounded, *kind))
             }
             _ => Err("it is not followed".to_owned()),
         }
@@ -701,32 +654,32 @@ impl<'a> Machine<'a> {
             return Err("it lacks an argument".to_owned());
         };
         let classes = match class {
-            Value::Tuple(classes) => classes,
+            PyValue::Tuple(classes) => classes,
             one => vec![one],
         };
         let own: &[&str] = match &value {
-            Value::Array(id, ArrayKind::Numpy) if self.graph.rank(*id) > 0 => &["numpy.ndarray"],
-            Value::Array(id, _) if self.graph.rank(*id) == 0 => match self.graph.kind(*id) {
+            PyValue::Array(id, ArrayKind::Numpy) if self.graph.rank(*id) > 0 => &["numpy.ndarray"],
+            PyValue::Array(id, _) if self.graph.rank(*id) == 0 => match self.graph.kind(*id) {
                 Kind::Raw => &["builtins.bytes"],
                 Kind::Text => &["builtins.str"],
                 _ => return Err("the class of a number is not known".to_owned()),
             },
-            Value::Text(_) => &["builtins.str"],
-            Value::List(_) => &["builtins.list"],
-            Value::Tuple(_) => &["builtins.tuple"],
-            Value::Dict(_) => &["builtins.dict"],
-            Value::Int(_) => &["builtins.int"],
-            Value::Float(_) => &["builtins.float"],
-            Value::Nothing => &["NoneType"],
+            PyValue::Text(_) => &["builtins.str"],
+            PyValue::List(_) => &["builtins.list"],
+            PyValue::Tuple(_) => &["builtins.tuple"],
+            PyValue::Dict(_) => &["builtins.dict"],
+            PyValue::Int(_) => &["builtins.int"],
+            PyValue::Float(_) => &["builtins.float"],
+            PyValue::Nothing => &["NoneType"],
             _ => return Err("the class of a value is not known".to_owned()),
         };
-        Ok(Value::Bool(
-            classes.iter().any(|class| matches!(class, Value::Library(path) if own.contains(&path.as_str()))),
+        Ok(PyValue::Bool(
+            classes.iter().any(|class| matches!(class, PyValue::Library(path) if own.contains(&path.as_str()))),
         ))
     }
 
     /// Notes a call that has an effect besides its result; false for other calls.
-    pub fn note_effect(&mut self, call: Node<'a>) -> bool {
+    pub fn note_effect(&mut self, call: SyntaxNode<'a>) -> bool {
         let Some(path) = self.called_path(call) else { return false };
         match library::side_effect(&path) {
             Some(effect) => {
@@ -738,7 +691,7 @@ impl<'a> Machine<'a> {
     }
 
     /// The full name of what a call calls; `None` if it is no function of a library, or a method of one's object that logs.
-    fn called_path(&mut self, call: Node<'a>) -> Option<String> {
+    fn called_path(&mut self, call: SyntaxNode<'a>) -> Option<String> {
         let mut names = Vec::new();
         let mut node = call.child("func")?;
         while node.kind() == "Attribute" {
@@ -761,142 +714,12 @@ impl<'a> Machine<'a> {
             return Some(format!("logging.{last}"));
         }
         let start = match self.lookup(node.text("id")) {
-            Some(Value::Library(path)) => path,
+            Some(PyValue::Library(path)) => path,
             Some(_) => return None,
             None => format!("builtins.{}", node.text("id")),
         };
         Some(std::iter::once(start.as_str()).chain(names).collect::<Vec<_>>().join("."))
     }
-
-    /// `json.dumps`.
-    fn dumps(&mut self, arguments: &Arguments) -> Called {
-        let [object, ascii, indent, separators] = arguments.bind(["obj", "ensure_ascii", "indent", "separators"])?;
-        if [indent, separators].iter().flatten().any(|value| *value != Value::Nothing) {
-            return Err("a form of JSON with other spaces has no step".to_owned());
-        }
-        let mut tensors = Vec::new();
-        let template = self.template(&needed(object, "obj")?, &mut tensors)?;
-        if tensors.is_empty() {
-            return Err("a text that is the same for all requests has no step".to_owned());
-        }
-        let template = match flag_or(&ascii, true)? {
-            true => template,
-            false => Template::Table(vec![(NOT_ASCII.to_owned(), template)]),
-        };
-        let text = self.graph.add(Op::Dumps(Rc::new(template)), tensors, Kind::Text, Vec::new())?;
-        Ok(Value::Array(text, ArrayKind::Python))
-    }
-
-    fn template(&mut self, value: &Value, tensors: &mut Vec<ExprId>) -> Result<Template, String> {
-        if !self.may_work() {
-            return Err("the file has too much to go through".to_owned());
-        }
-        let template = if self.descend() { self.template_of(value, tensors) } else { Err(TOO_NESTED.to_owned()) };
-        self.ascend();
-        template
-    }
-
-    fn template_of(&mut self, value: &Value, tensors: &mut Vec<ExprId>) -> Result<Template, String> {
-        let mut tensor = |id: ExprId| {
-            tensors.iter().position(|known| *known == id).unwrap_or_else(|| {
-                tensors.push(id);
-                tensors.len() - 1
-            })
-        };
-        Ok(match value {
-            Value::Array(id, _) => match (self.graph.op(*id).clone(), self.graph.operand(*id)) {
-                (Op::Dumps(form), Some(below)) => match (&*form, self.graph.kind(*id)) {
-                    (Template::Tensor(0, places), Kind::Json) => Template::Tensor(tensor(below), *places),
-                    _ => return Err("a JSON text inside another".to_owned()),
-                },
-                _ if self.graph.kind(*id) == Kind::Json => {
-                    return Err("a JSON text is written as it was read".to_owned());
-                }
-                _ => Template::Tensor(tensor(*id), None),
-            },
-            Value::Text(text) => Template::Literal(quoted(text)),
-            Value::Nothing => Template::Literal("null".to_owned()),
-            Value::Bool(flag) => Template::Literal(flag.to_string()),
-            Value::Int(number) => Template::Literal(number.to_string()),
-            Value::Float(number) if number.is_finite() => Template::Literal(format!("{number:?}")),
-            Value::Dict(dict) => {
-                if let Some(reason) = self.reason_of(&[value]) {
-                    return Err(self.reasons.get(reason).map(|reason| reason.text.clone()).unwrap_or_default());
-                }
-                let mut members = Vec::new();
-                for (key, value) in self.dict(*dict).to_vec() {
-                    let Value::Text(key) = key else { return Err("a key of a JSON object is no text".to_owned()) };
-                    members.push((key, self.template(&value, tensors)?));
-                }
-                Template::Table(members)
-            }
-            Value::List(list) if self.list(*list).each.is_some() => {
-                let each = self.list(*list).each.ok_or("a list is not known")?;
-                self.each_template(&each, tensors)?
-            }
-            Value::List(_) | Value::Tuple(_) => {
-                let items = self.items(value)?;
-                Template::List(items.iter().map(|item| self.template(item, tensors)).collect::<Result<_, _>>()?)
-            }
-            Value::Unknown(reason) => {
-                return Err(self.reasons.get(*reason).map(|reason| reason.text.clone()).unwrap_or_default());
-            }
-            _ => return Err("a value of a JSON text is not known".to_owned()),
-        })
-    }
-
-    /// A list with an element for each row of a loop.
-    fn each_template(
-        &mut self,
-        each: &crate::suggest::value::Each,
-        tensors: &mut Vec<ExprId>,
-    ) -> Result<Template, String> {
-        if let (Value::Array(id, _), None) = (&each.element, each.condition) {
-            let whole = self.graph.lifted(*id, each.on)?;
-            return self.template(&Value::Array(whole, ArrayKind::Numpy), tensors);
-        }
-        let mut inside = Vec::new();
-        let element = self.template(&each.element, &mut inside)?;
-        let mut places = Vec::new();
-        for id in inside {
-            let mut whole = self.graph.lifted(id, each.on)?;
-            if let Some(condition) = each.condition {
-                let mask = self.graph.lifted(condition, each.on)?;
-                whole = self.rows(whole, mask, true)?;
-            }
-            tensors.push(whole);
-            places.push(tensors.len() - 1);
-        }
-        let over = places.first().copied().ok_or("a list of constants for each row")?;
-        Ok(Template::Each(over, Box::new(placed_at(element, &places))))
-    }
-}
-
-/// Stands around a template whose text is not ASCII.
-pub(super) const NOT_ASCII: &str = "\u{0}ascii";
-
-/// The text that stands for the model's configuration.
-pub(super) const MODEL_CONFIG: &str = "\u{0}model_config";
-
-/// A template whose tensors have other places.
-fn placed_at(template: Template, places: &[usize]) -> Template {
-    let at = |place: usize| places.get(place).copied().unwrap_or(place);
-    match template {
-        Template::Tensor(place, round) => Template::Tensor(at(place), round),
-        Template::List(items) => Template::List(items.into_iter().map(|item| placed_at(item, places)).collect()),
-        Template::Table(members) => {
-            Template::Table(members.into_iter().map(|(name, value)| (name, placed_at(value, places))).collect())
-        }
-        Template::Each(place, inner) => Template::Each(at(place), Box::new(placed_at(*inner, places))),
-        literal => literal,
-    }
-}
-
-/// A JSON string.
-pub(super) fn quoted(text: &str) -> String {
-    let mut out = Vec::new();
-    wire::json::writer::string(text, &mut out);
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 fn parent(path: &str) -> String {

@@ -1,16 +1,11 @@
 //! Suppressions of boxes: OpenCV's and torchvision's.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
-use base::tensor::Datatype;
-
-use crate::suggest::graph::ExprId;
 use crate::suggest::machine::Machine;
-use crate::suggest::op::{Kind, NmsForm, Op};
-use crate::suggest::value::{Arguments, ArrayKind, Value, needed};
-
-/// The result of a call.
-type Called = Result<Value, String>;
+use crate::suggest::op::{ExprId, Kind, NmsForm, Op};
+use crate::suggest::value::{Arguments, ArrayKind, Called, PyValue, needed};
+use base::tensor::Datatype;
 
 impl Machine<'_> {
     /// `cv2.dnn.NMSBoxes`.
@@ -18,7 +13,7 @@ impl Machine<'_> {
         let [boxes, scores, score, iou, eta, top_k] =
             arguments.bind(["bboxes", "scores", "score_threshold", "nms_threshold", "eta", "top_k"])?;
         let is_default =
-            |value: &Option<Value>, default: f64| value.as_ref().is_none_or(|value| value.number() == Some(default));
+            |value: &Option<PyValue>, default: f64| value.as_ref().is_none_or(|value| value.number() == Some(default));
         if !is_default(&top_k, 0.0) {
             return Err("its top_k is not followed".to_owned());
         }
@@ -26,7 +21,7 @@ impl Machine<'_> {
             // An eta below 1 changes the threshold from box to box.
             return Err("its eta is not followed".to_owned());
         }
-        let number = |value: Option<Value>, name: &str| {
+        let number = |value: Option<PyValue>, name: &str| {
             needed(value, name)?.number().ok_or_else(|| format!("its {name} is not known"))
         };
         let form = NmsForm {
@@ -74,7 +69,7 @@ impl Machine<'_> {
         }
         let count = self.graph.open_size(false);
         let inputs = std::iter::once(boxes).chain(others).collect();
-        let id = self.graph.add(Op::Nms(Rc::new(form)), inputs, Kind::Number(Datatype::Int64), vec![count])?;
-        Ok(Value::Array(id, ArrayKind::Numpy))
+        let id = self.graph.add(Op::Nms(Arc::new(form)), inputs, Kind::Number(Datatype::Int64), vec![count])?;
+        Ok(PyValue::Array(id, ArrayKind::Numpy))
     }
 }

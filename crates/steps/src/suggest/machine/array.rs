@@ -3,26 +3,25 @@
 use base::tensor::Datatype;
 
 use crate::limits::SUGGEST_EXPRESSIONS_MAX;
-use crate::suggest::graph::{Dim, ExprId};
 use crate::suggest::library::NamedType;
 use crate::suggest::machine::{Machine, TOO_NESTED};
-use crate::suggest::op::{Arithmetic, Comparison, Kind, Logic, Op, Order, Reduction};
-use crate::suggest::value::{ArrayKind, Value};
+use crate::suggest::op::{ArithmeticOp, CompareOp, Dim, ExprId, Kind, Logic, Op, Order, Reduction};
+use crate::suggest::value::{ArrayKind, PyValue};
 
 impl Machine<'_> {
     /// A value as an array: numbers and lists become constants, lists with an element for each row tensors.
-    pub fn as_array(&mut self, value: &Value) -> Result<ExprId, String> {
+    pub fn as_array(&mut self, value: &PyValue) -> Result<ExprId, String> {
         match value {
-            Value::Array(id, _) => Ok(*id),
-            Value::Bool(flag) => self.graph.add_constant(vec![f64::from(u8::from(*flag))], Datatype::Bool, &[]),
-            Value::Int(number) => self.graph.add_constant(vec![*number as f64], Datatype::Int64, &[]),
-            Value::Float(number) => self.graph.add_constant(vec![*number], Datatype::Fp64, &[]),
-            Value::List(_) | Value::Tuple(_) => {
+            PyValue::Array(id, _) => Ok(*id),
+            PyValue::Bool(flag) => self.graph.add_constant(vec![f64::from(u8::from(*flag))], Datatype::Bool, &[]),
+            PyValue::Int(number) => self.graph.add_constant(vec![*number as f64], Datatype::Int64, &[]),
+            PyValue::Float(number) => self.graph.add_constant(vec![*number], Datatype::Fp64, &[]),
+            PyValue::List(_) | PyValue::Tuple(_) => {
                 let stacked = if self.descend() { self.stacked(value) } else { Err(TOO_NESTED.to_owned()) };
                 self.ascend();
                 stacked
             }
-            Value::Unknown(reason) => {
+            PyValue::Unknown(reason) => {
                 Err(self.reasons.get(*reason).map(|reason| reason.text.clone()).unwrap_or_default())
             }
             _ => Err("it is no array".to_owned()),
@@ -30,11 +29,11 @@ impl Machine<'_> {
     }
 
     /// The array of the elements of a list.
-    fn stacked(&mut self, value: &Value) -> Result<ExprId, String> {
-        if let Value::List(list) = value {
+    fn stacked(&mut self, value: &PyValue) -> Result<ExprId, String> {
+        if let PyValue::List(list) = value {
             let list = self.list(*list);
             if let Some(reason) = list.broken {
-                return self.as_array(&Value::Unknown(reason));
+                return self.as_array(&PyValue::Unknown(reason));
             }
             if let Some(each) = list.each {
                 self.charge(SUGGEST_EXPRESSIONS_MAX);
@@ -209,16 +208,22 @@ impl Machine<'_> {
         Ok(shape)
     }
 
-    pub fn arithmetic(&mut self, op: Arithmetic, left: &Value, right: &Value, in_place: bool) -> Result<Value, String> {
+    pub fn arithmetic(
+        &mut self,
+        op: ArithmeticOp,
+        left: &PyValue,
+        right: &PyValue,
+        in_place: bool,
+    ) -> Result<PyValue, String> {
         let kind = match (left.array(), right.array()) {
             (Some((_, ArrayKind::Python)), Some((_, kind))) | (Some((_, kind)), _) | (None, Some((_, kind))) => kind,
             // numpy's constants are lists here.
             (None, None) => ArrayKind::Numpy,
         };
-        if let (Arithmetic::Add, Value::Text(text), Value::Array(id, _)) = (op, left, right)
+        if let (ArithmeticOp::Add, PyValue::Text(text), PyValue::Array(id, _)) = (op, left, right)
             && self.graph.kind(*id) == Kind::Text
         {
-            return Ok(Value::Array(self.each(Op::Prefix(text.clone()), *id, Kind::Text)?, kind));
+            return Ok(PyValue::Array(self.each(Op::Prefix(text.clone()), *id, Kind::Text)?, kind));
         }
         let (one, two) = (self.as_array(left)?, self.as_array(right)?);
         let datatype = self.promoted(op, (left, one), (right, two), kind)?;
@@ -227,22 +232,23 @@ impl Machine<'_> {
             Kind::Number(own) if in_place && kind != ArrayKind::Python => self.cast(result, own)?,
             _ => result,
         };
-        Ok(Value::Array(result, kind))
+        Ok(PyValue::Array(result, kind))
     }
 
     /// The datatype of a result, by the rules of the library.
     fn promoted(
         &self,
-        op: Arithmetic,
-        (left, one): (&Value, ExprId),
-        (right, two): (&Value, ExprId),
+        op: ArithmeticOp,
+        (left, one): (&PyValue, ExprId),
+        (right, two): (&PyValue, ExprId),
         kind: ArrayKind,
     ) -> Result<Datatype, String> {
         let (Kind::Number(one_type), Kind::Number(two_type)) = (self.graph.kind(one), self.graph.kind(two)) else {
             return Err("arithmetic on strings is not followed".to_owned());
         };
         let is_float = |datatype| matches!(datatype, Datatype::Fp16 | Datatype::Fp32 | Datatype::Fp64);
-        let is_weak = |value: &Value| value.number().is_some() || matches!(value, Value::Array(_, ArrayKind::Python));
+        let is_weak =
+            |value: &PyValue| value.number().is_some() || matches!(value, PyValue::Array(_, ArrayKind::Python));
         let float = if kind == ArrayKind::Torch { Datatype::Fp32 } else { Datatype::Fp64 };
         let joined = match (is_weak(left), is_weak(right)) {
             (false, true) if is_float(one_type) || !is_float(two_type) => one_type,
@@ -263,12 +269,12 @@ impl Machine<'_> {
                 numpy_joined(one_type, two_type).ok_or("two datatypes are mixed in a way that is not followed")?
             }
         };
-        let divides = matches!(op, Arithmetic::Divide);
+        let divides = matches!(op, ArithmeticOp::Divide);
         let joined = if joined == Datatype::Bool { Datatype::Int64 } else { joined };
         Ok(if divides && !is_float(joined) { float } else { joined })
     }
 
-    fn computed(&mut self, op: Arithmetic, one: ExprId, two: ExprId, datatype: Datatype) -> Result<ExprId, String> {
+    fn computed(&mut self, op: ArithmeticOp, one: ExprId, two: ExprId, datatype: Datatype) -> Result<ExprId, String> {
         let shape = self.broadcast(one, two)?;
         if let (Some(left), Some(right)) = (self.graph.constant(one), self.graph.constant(two)) {
             return self.folded(op, (&left, &right), datatype, &shape);
@@ -311,7 +317,7 @@ impl Machine<'_> {
 
     fn folded(
         &mut self,
-        op: Arithmetic,
+        op: ArithmeticOp,
         (left, right): (&[f64], &[f64]),
         datatype: Datatype,
         shape: &[Dim],
@@ -332,8 +338,8 @@ impl Machine<'_> {
     }
 
     /// Softmax, sigmoid, mean over a mask and division by a norm, written out.
-    fn known_form(&mut self, op: Arithmetic, one: ExprId, two: ExprId) -> Result<Option<ExprId>, String> {
-        if op == Arithmetic::Divide {
+    fn known_form(&mut self, op: ArithmeticOp, one: ExprId, two: ExprId) -> Result<Option<ExprId>, String> {
+        if op == ArithmeticOp::Divide {
             if let Some(id) = self.as_softmax(one, two)? {
                 return Ok(Some(id));
             }
@@ -361,7 +367,7 @@ impl Machine<'_> {
         let Some(exponent) = self.graph.operand(one) else { return Ok(None) };
         let mut logits = exponent;
         let below = self.graph.below_views(exponent);
-        if let (Op::Binary(Arithmetic::Subtract), [x, most]) =
+        if let (Op::Binary(ArithmeticOp::Subtract), [x, most]) =
             (self.graph.op(below), self.graph.get(below).inputs.as_slice())
         {
             let (x, most) = (*x, self.graph.below_views(*most));
@@ -383,7 +389,7 @@ impl Machine<'_> {
     /// `1 / (1 + exp(-x))`.
     fn as_sigmoid(&mut self, one: ExprId, two: ExprId) -> Result<Option<ExprId>, String> {
         let two = self.graph.below_views(two);
-        if self.graph.number(one) != Some(1.0) || *self.graph.op(two) != Op::Binary(Arithmetic::Add) {
+        if self.graph.number(one) != Some(1.0) || *self.graph.op(two) != Op::Binary(ArithmeticOp::Add) {
             return Ok(None);
         }
         let inputs = self.graph.get(two).inputs.clone();
@@ -403,8 +409,8 @@ impl Machine<'_> {
         let below = self.graph.below_views(id);
         let inputs = &self.graph.get(below).inputs;
         match (self.graph.op(below), inputs.as_slice()) {
-            (Op::Binary(Arithmetic::Multiply), [x, sign]) if self.graph.number(*sign) == Some(-1.0) => Some(*x),
-            (Op::Binary(Arithmetic::Multiply), [sign, x]) if self.graph.number(*sign) == Some(-1.0) => Some(*x),
+            (Op::Binary(ArithmeticOp::Multiply), [x, sign]) if self.graph.number(*sign) == Some(-1.0) => Some(*x),
+            (Op::Binary(ArithmeticOp::Multiply), [sign, x]) if self.graph.number(*sign) == Some(-1.0) => Some(*x),
             _ => None,
         }
     }
@@ -442,7 +448,7 @@ impl Machine<'_> {
         let (Some(product), Some(counted)) = (self.graph.operand(sum), self.graph.operand(count)) else {
             return Ok(None);
         };
-        let (Op::Binary(Arithmetic::Multiply), [left, right]) =
+        let (Op::Binary(ArithmeticOp::Multiply), [left, right]) =
             (self.graph.op(product), self.graph.get(product).inputs.as_slice())
         else {
             return Ok(None);
@@ -606,17 +612,17 @@ impl Machine<'_> {
     }
 
     /// A threshold of a comparison with a number, with the number to the right.
-    pub fn threshold(&self, id: ExprId) -> Option<(ExprId, Comparison, f64)> {
+    pub fn threshold(&self, id: ExprId) -> Option<(ExprId, CompareOp, f64)> {
         let Op::Compare(comparison) = *self.graph.op(id) else { return None };
         let [left, right] = self.graph.get(id).inputs.as_slice() else { return None };
         if let Some(number) = self.graph.number(*right) {
             return Some((*left, comparison, number));
         }
         let turned = match comparison {
-            Comparison::Greater => Comparison::Less,
-            Comparison::GreaterEqual => Comparison::LessEqual,
-            Comparison::Less => Comparison::Greater,
-            Comparison::LessEqual => Comparison::GreaterEqual,
+            CompareOp::Greater => CompareOp::Less,
+            CompareOp::GreaterEqual => CompareOp::LessEqual,
+            CompareOp::Less => CompareOp::Greater,
+            CompareOp::LessEqual => CompareOp::GreaterEqual,
             same => same,
         };
         self.graph.number(*left).map(|number| (*right, turned, number))
@@ -641,13 +647,13 @@ impl Machine<'_> {
 /// Parts of a condition.
 const CONJUNCTS_MAX: usize = 64;
 
-fn applied(op: Arithmetic, left: f64, right: f64) -> f64 {
+fn applied(op: ArithmeticOp, left: f64, right: f64) -> f64 {
     match op {
-        Arithmetic::Add => left + right,
-        Arithmetic::Divide => left / right,
-        Arithmetic::Multiply => left * right,
-        Arithmetic::Power => left.powf(right),
-        Arithmetic::Subtract => left - right,
+        ArithmeticOp::Add => left + right,
+        ArithmeticOp::Divide => left / right,
+        ArithmeticOp::Multiply => left * right,
+        ArithmeticOp::Power => left.powf(right),
+        ArithmeticOp::Subtract => left - right,
     }
 }
 
