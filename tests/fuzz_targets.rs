@@ -75,6 +75,8 @@ mod saved_model;
 mod scheduler;
 #[path = "../fuzz/fuzz_targets/sequences.rs"]
 mod sequences;
+#[path = "../fuzz/fuzz_targets/suggest.rs"]
+mod suggest;
 #[path = "../fuzz/fuzz_targets/text_boxes.rs"]
 mod text_boxes;
 #[path = "../fuzz/fuzz_targets/tls.rs"]

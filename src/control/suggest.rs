@@ -137,15 +137,15 @@ fn tree(interpreter: &Interpreter, source: Vec<u8>) -> Result<String, String> {
     }
 }
 
-/// The inputs and outputs, in the shapes that the model sees.
+/// The inputs and outputs.
 fn tensors(config: &ModelConfig) -> Result<(Vec<SuggestTensor>, Vec<SuggestTensor>), Error> {
     let tensor = |name: &str, datatype: i32, dims: &[i64], reshape: &Option<ModelTensorReshape>, is_optional| {
         let text = DataType::try_from(datatype).map_or("TYPE_INVALID", |datatype| datatype.as_str_name());
         let text = if text == "TYPE_STRING" { "BYTES" } else { text.strip_prefix("TYPE_").unwrap_or(text) };
         let datatype = Datatype::from_name(text)
             .ok_or_else(|| Error::invalid(format!("'{name}' has no data_type in the configuration")))?;
-        let dims = reshape.as_ref().map_or(dims, |reshape| reshape.shape.as_slice()).to_vec();
-        Ok(SuggestTensor { name: name.to_owned(), datatype, dims, is_optional })
+        let reshape = reshape.as_ref().map(|reshape| reshape.shape.clone());
+        Ok(SuggestTensor { name: name.to_owned(), datatype, dims: dims.to_vec(), reshape, is_optional })
     };
     let inputs = config
         .input

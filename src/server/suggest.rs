@@ -12,8 +12,8 @@ use crate::settings::Settings;
 /// `main`: 1 for a proposal that is not complete.
 pub fn run(settings: &Settings, writes: bool) -> ExitCode {
     let Some(path) = settings.repositories.first() else { return ExitCode::FAILURE };
-    let told =
-        suggest::proposed(settings, path).map_err(|error| error.to_string()).and_then(|(suggestion, version)| {
+    let told = suggest::proposed(settings, path).map_err(|error| format!("error: {error}")).and_then(
+        |(suggestion, version)| {
             if !suggestion.is_complete() {
                 let part = match suggestion.steps.is_empty() {
                     true => "no steps are proposed\n".to_owned(),
@@ -36,7 +36,8 @@ pub fn run(settings: &Settings, writes: bool) -> ExitCode {
                 }
             };
             Ok(format!("{}{next}; then compare both: {}", suggestion.report(), comparison(path)))
-        });
+        },
+    );
     // Standard output has the steps alone, and only complete ones: a file that they are redirected to can be used.
     let (text, code) = match told {
         Ok(text) => (text, ExitCode::SUCCESS),

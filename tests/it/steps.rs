@@ -387,3 +387,67 @@ fn steps_are_compared_with_the_model_py_beside_them() {
     let (code, text) = compared(&["alone"]);
     assert!(code == Some(1) && text.contains("model.py: No such file"), "{text}");
 }
+
+/// Files of the crate's test, as a model's `config.pbtxt` and `model.py`.
+fn suggested_model(source: &str) -> [(&'static str, String); 2] {
+    let mut config = "backend: \"python\"\n".to_owned();
+    for line in source.lines().map_while(|line| line.strip_prefix("# ")) {
+        let words: Vec<_> = line.split(' ').collect();
+        config += &match words[0] {
+            "rows" => format!("max_batch_size: {}\n", words[1]),
+            part => {
+                let datatype = if words[2] == "BYTES" { "STRING" } else { words[2] };
+                let (name, dims) = (words[1], words[3..].join(", "));
+                format!("{part} {{ name: \"{name}\" data_type: TYPE_{datatype} dims: [ {dims} ] }}\n")
+            }
+        };
+    }
+    [("config.pbtxt", config), ("1/model.py", source.to_owned())]
+}
+
+/// The whole way of a user: propose, write, compare. A proposal that is not complete is marked, and nothing is written.
+#[test]
+fn proposed_steps_are_written_once_and_answer_as_their_model_py() {
+    let Some(python) = Environment::shared() else { return };
+    let folder = Folder::new("steps-suggest");
+    let fixture = |name: &str| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/steps/tests/suggest");
+        fs::read_to_string(root.join(format!("{name}.py"))).unwrap()
+    };
+    let deuteron = |command: &str, model: &str, rest: &[&str]| {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_deuteron"));
+        run.args(["steps", command]).arg(folder.path().join(model)).args(rest);
+        run.env("DEUTERON_BACKEND_CONFIG", format!("python,interpreter={}", python.python().display()));
+        let output = run.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    for model in ["softmax_argmax", "columns_stack_scale", "scale_in_place", "cls_pooling", "cast_and_reshape"] {
+        let files = suggested_model(&fixture(model));
+        let files: Vec<_> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        write(folder.path(), model, &files);
+        let (code, steps, report) = deuteron("suggest", model, &[]);
+        assert!(code == Some(0) && report.contains("--write writes them to"), "{model}: {steps}{report}");
+        let (code, nothing, report) = deuteron("suggest", model, &["--write"]);
+        assert!(
+            code == Some(0) && nothing.is_empty() && report.contains("deuteron steps compare"),
+            "{model}: {report}"
+        );
+        assert_eq!(fs::read_to_string(folder.path().join(model).join("1/steps.json")).unwrap(), steps, "{model}");
+        let (code, result, errors) = deuteron("compare", model, &["--count=20"]);
+        assert!(code == Some(0) && result.starts_with("20 requests: 20 equal"), "{model}: {result}{errors}");
+        let (code, _, report) = deuteron("suggest", model, &["--write"]);
+        assert!(code == Some(1) && report.contains("is there already and is not overwritten"), "{model}: {report}");
+    }
+    let files = suggested_model(&fixture("refuse_condition"));
+    write(folder.path(), "open", &files.iter().map(|(name, text)| (*name, text.as_str())).collect::<Vec<_>>());
+    let (code, steps, report) = deuteron("suggest", "open", &["--write"]);
+    assert!(code == Some(1) && steps.is_empty(), "{steps}{report}");
+    assert!(report.contains("not interpreted: line 15: 'x' depends on a condition"), "{report}");
+    assert!(!folder.path().join("open/1/steps.json").exists());
+    write(folder.path(), "broken", &[("config.pbtxt", HEAD_CONFIG), ("1/model.py", "x = (\n")]);
+    let (code, _, report) = deuteron("suggest", "broken", &[]);
+    assert!(code == Some(1) && report.contains("broken/1/model.py: line 1: "), "{report}");
+    let (code, _, report) = deuteron("suggest", "nowhere", &[]);
+    assert!(code == Some(1) && report.contains("nowhere: No such file"), "{report}");
+}

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::tensor::Datatype;
 
 use crate::limits::{STEPS_MAX, SUGGEST_NESTING_MAX};
+use crate::suggest::SuggestTensor;
 use crate::suggest::library::quoted;
 use crate::suggest::machine::Machine;
 use crate::suggest::op::{Dim, ExprId, Kind, Op};
@@ -69,34 +70,45 @@ impl<'m, 'a> StepLowering<'m, 'a> {
                 output.datatype.name()
             ));
         }
-        self.check_shape(name, &want, &output.dims)?;
-        let tensor = self.lower(id)?;
+        let want = self.output_shape(&output, &want)?;
+        let made = self.raw(id)?;
+        let tensor = self.fit(made, &want, id)?;
         self.rename(&tensor, name, datatype);
         Ok(())
     }
 
-    /// Checks the shape of an output against `config.pbtxt`.
-    fn check_shape(&mut self, name: &str, shape: &[Dim], dims: &[i64]) -> Result<(), String> {
+    /// The shape that the steps give an output: that of model.py if it is the one of `config.pbtxt` behind its `reshape`. Python
+    /// models may also give the one before it, which clients see.
+    fn output_shape(&self, output: &SuggestTensor, shape: &[Dim]) -> Result<Vec<Dim>, String> {
+        let name = &output.name;
         let is_batched = self.machine.model.rows_max > 0;
-        let own = match (is_batched, shape.split_first()) {
-            (false, _) => shape,
-            (true, Some((_, own))) => own,
+        let (rows, own) = match (is_batched, shape.split_first()) {
+            (false, _) => (None, shape),
+            (true, Some((rows, own))) => (Some(*rows), own),
             (true, None) => return Err(format!("'{name}' has no axis of rows, which max_batch_size demands")),
         };
-        let fits = own.len() == dims.len()
-            && own.iter().zip(dims).all(|(own, dim)| match own {
-                Dim::Known(size) => *dim == -1 || u64::try_from(*dim) == Ok(*size),
-                Dim::Open(_) => true,
-            });
-        if fits {
-            return Ok(());
+        let fits = |dims: &[i64]| {
+            own.len() == dims.len()
+                && own.iter().zip(dims).all(|(own, dim)| match own {
+                    Dim::Known(size) => *dim == -1 || u64::try_from(*dim) == Ok(*size),
+                    Dim::Open(_) => true,
+                })
+        };
+        let reshaped: Option<Vec<Dim>> =
+            output.model_dims().iter().map(|dim| u64::try_from(*dim).ok().map(Dim::Known)).collect();
+        match reshaped {
+            _ if fits(output.model_dims()) => Ok(shape.to_vec()),
+            Some(reshaped) if fits(&output.dims) => Ok(rows.into_iter().chain(reshaped).collect()),
+            _ => {
+                let text = |dim: &Dim| if let Dim::Known(size) = dim { size.to_string() } else { "?".to_owned() };
+                let text: Vec<_> = shape.iter().map(text).collect();
+                let (rows, dims) = (if is_batched { "rows and " } else { "" }, output.model_dims());
+                Err(format!(
+                    "'{name}' has the shape [{}] in model.py, and {rows}{dims:?} in config.pbtxt",
+                    text.join(", ")
+                ))
+            }
         }
-        let text: Vec<_> = shape
-            .iter()
-            .map(|dim| if let Dim::Known(size) = dim { size.to_string() } else { "?".to_owned() })
-            .collect();
-        let rows = if is_batched { "rows and " } else { "" };
-        Err(format!("'{name}' has the shape [{}] in model.py, and {rows}{dims:?} in config.pbtxt", text.join(", ")))
     }
 
     /// Gives the tensor the name of an output.

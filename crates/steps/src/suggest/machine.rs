@@ -78,6 +78,8 @@ pub(super) struct Machine<'a> {
     /// The inputs that are read, and the rows of a request.
     pub inputs: Vec<(String, ExprId)>,
     pub rows: Option<Dim>,
+    /// The lists and objects that were there before `execute`, which keep their changes from one call to the next.
+    pub kept: Option<(usize, usize)>,
     /// Calls of tokenizers.
     pub calls: usize,
     pub depth: usize,
@@ -111,6 +113,7 @@ impl<'a> Machine<'a> {
             requests,
             inputs: Vec::new(),
             rows: None,
+            kept: None,
             calls: 0,
             depth: 0,
             nesting: 0,
@@ -408,6 +411,18 @@ impl<'a> Machine<'a> {
                     let why = self.unknown(format!("'{}' of an object is set", target.text("attr")));
                     self.replace_object(object, &why);
                 }
+                let is_kept = |known: &PyValue| match (known, self.kept) {
+                    (PyValue::Instance(instance), Some((_, kept))) => {
+                        *instance < kept && self.has_attribute(*instance, target)
+                    }
+                    _ => false,
+                };
+                let value = match is_kept(&object) {
+                    true => {
+                        self.unknown(format!("'{}' changes from one call of execute to the next", target.text("attr")))
+                    }
+                    false => value,
+                };
                 if let PyValue::Instance(instance) = object
                     && let Some(instance) = self.instances.get_mut(instance)
                 {
@@ -417,6 +432,10 @@ impl<'a> Machine<'a> {
             "Subscript" => self.assign_part(target, value),
             _ => {}
         }
+    }
+
+    fn has_attribute(&self, instance: usize, target: SyntaxNode<'_>) -> bool {
+        self.instances.get(instance).is_some_and(|instance| instance.attributes.contains_key(target.text("attr")))
     }
 
     fn unpack(&mut self, target: SyntaxNode<'a>, value: PyValue) {
@@ -568,11 +587,15 @@ impl<'a> Machine<'a> {
         let Some(known) = self.lists.get(list) else { return };
         let (made, conditions) = (known.depth, self.conditions.get(known.conditions..).unwrap_or_default().to_vec());
         let known_levels = known.levels;
-        let is_full = known.items.len() >= SUGGEST_ITEMS_MAX;
+        let is_full = known.items.len() >= SUGGEST_ITEMS_MAX || self.kept.is_some_and(|(kept, _)| list < kept);
         let levels = match self.levels_of(std::iter::once(&value)) {
             Ok(levels) if !is_full => levels.max(known_levels),
             _ => {
-                let PyValue::Unknown(reason) = self.unknown("a list is nested too deeply or too long") else { return };
+                let PyValue::Unknown(reason) =
+                    self.unknown("a list is nested too deeply, too long, or keeps elements from one call to the next")
+                else {
+                    return;
+                };
                 self.lists.get_mut(list).into_iter().for_each(|list| list.broken = Some(reason));
                 return;
             }

@@ -6,6 +6,8 @@
 //! and the graph of each output becomes steps (`lower`). All that is not understood is named with its line; a value that depends
 //! on it is never used. Sizes, nesting and work have bounds in `limits`.
 
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod graph;
 mod library;
 mod lower;
@@ -39,10 +41,19 @@ pub struct SuggestTensor {
     pub name: String,
     /// Its datatype.
     pub datatype: Datatype,
-    /// Its dimensions; -1 is open.
+    /// Its dimensions, as clients see them; -1 is open.
     pub dims: Vec<i64>,
+    /// Its dimensions as the model sees them, if the configuration has a `reshape`.
+    pub reshape: Option<Vec<i64>>,
     /// True if a request may lack it.
     pub is_optional: bool,
+}
+
+impl SuggestTensor {
+    /// Its dimensions as the model sees them.
+    pub fn model_dims(&self) -> &[i64] {
+        self.reshape.as_ref().unwrap_or(&self.dims)
+    }
 }
 
 /// The model of a `model.py`, as far as its `config.pbtxt` and its directory say.

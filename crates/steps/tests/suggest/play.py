@@ -59,7 +59,8 @@ def head(source):
         elif word == "parameter":
             model["parameters"][rest[0]] = {"string_value": " ".join(rest[1:])}
         else:
-            model[word].append((rest[0], rest[1], [int(size) for size in rest[2:]]))
+            sizes = rest[2 : rest.index("reshape")] if "reshape" in rest else rest[2:]
+            model[word].append((rest[0], rest[1], [int(size) for size in sizes]))
     return model
 
 

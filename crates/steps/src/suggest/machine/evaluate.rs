@@ -321,6 +321,12 @@ impl<'a> Machine<'a> {
                 None => self.class_attribute(*class, name),
             },
             PyValue::Array(id, kind) => self.array_attribute(*id, *kind, name),
+            // The results of torch's `max` and `topk`.
+            PyValue::Tuple(items) => match (name, items.as_slice()) {
+                ("values", [values @ PyValue::Array(_, ArrayKind::Torch), _]) => Ok(values.clone()),
+                ("indices", [_, indices @ PyValue::Array(_, ArrayKind::Torch)]) => Ok(indices.clone()),
+                _ => Err(format!("the attribute '{name}' of a tuple is not known")),
+            },
             PyValue::Object(object) => self.object_attribute(object, name),
             _ => Ok(PyValue::Method(Box::new(object.clone()), name.to_owned())),
         }

@@ -307,6 +307,9 @@ impl Machine<'_> {
                     shape = self.graph.shape(id);
                 }
                 shape.retain(|dim| *dim != Dim::Known(1));
+                if shape.iter().any(|dim| matches!(dim, Dim::Open(_))) {
+                    self.assume("'squeeze' drops no axis of open size: none of them is 1");
+                }
                 return Ok(PyValue::Array(self.graph.view(id, shape)?, kind));
             };
             let place = self.place(id, axis.integer().ok_or("its axis is not known")?)?;

@@ -133,6 +133,12 @@ impl Machine<'_> {
         match name {
             "convert" => match arguments.positional.as_slice() {
                 [PyValue::Text(mode)] if mode == "RGB" && arguments.named.is_empty() => {
+                    let is_resized = self.graph.any_below(id, &mut |expression| {
+                        matches!(expression.op, Op::Picture(PictureOp::Resize { .. } | PictureOp::Shortest { .. }))
+                    });
+                    if is_resized {
+                        self.assume("images are RGB: model.py converts them behind the resize, the step before it");
+                    }
                     let shape = self.graph.shape(id);
                     let kind = self.graph.kind(id);
                     let tail = shape.get(shape.len().saturating_sub(3)..).unwrap_or_default().to_vec();

@@ -17,8 +17,11 @@ impl<'a> Machine<'a> {
         let (module, _) = path.split_once('.').unwrap_or((path, ""));
         match module {
             "builtins" => self.builtin(last, arguments),
-            "numpy" => self.numeric(last, ArrayKind::Numpy, arguments),
-            "scipy" => self.numeric(last, ArrayKind::Numpy, arguments),
+            // Of other parts of the libraries functions can have the same name and another meaning.
+            "numpy" if path.matches('.').count() == 1 || path == "numpy.linalg.norm" => {
+                self.numeric(last, ArrayKind::Numpy, arguments)
+            }
+            "scipy" if path == "scipy.special.softmax" => self.numeric(last, ArrayKind::Numpy, arguments),
             "torch" => self.torch(path, last, arguments),
             "PIL" | "cv2" | "torchvision" => self.call_picture(path, arguments),
             "transformers" | "tokenizers" => self.call_tokenizer(path, arguments),
@@ -48,7 +51,7 @@ impl<'a> Machine<'a> {
             "torch.nn.Sigmoid" => Ok(PyValue::library("torch.sigmoid")),
             _ if path.matches('.').count() == 1
                 || path.starts_with("torch.nn.functional.")
-                || path.starts_with("torch.linalg.") =>
+                || path == "torch.linalg.norm" =>
             {
                 // scipy's `expit` has the name of torch's sigmoid here, but gives an array of its argument's kind.
                 let kind = match (last, arguments.positional.first()) {

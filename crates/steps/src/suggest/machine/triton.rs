@@ -36,6 +36,7 @@ impl<'a> Machine<'a> {
             }
         }
         let method = self.attribute(&model, "execute")?;
+        self.kept = Some((self.lists.len(), self.instances.len()));
         let requests = PyValue::object(Object::Requests);
         let responses = self.apply(&method, &Arguments { positional: vec![requests], named: Vec::new() })?;
         self.response(&responses)
@@ -206,7 +207,7 @@ impl<'a> Machine<'a> {
                     let rows = *self.rows.get_or_insert_with(|| self.graph.open_size(true));
                     shape.push(rows);
                 }
-                for dim in &tensor.dims {
+                for dim in tensor.model_dims() {
                     shape.push(match u64::try_from(*dim) {
                         Ok(size) => Dim::Known(size),
                         Err(_) => self.graph.open_size(false),

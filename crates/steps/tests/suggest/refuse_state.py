@@ -1,0 +1,18 @@
+# rows 0
+# input x FP32 4
+# output y FP32 4
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.count = 0
+
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+            self.count += 1
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", x * self.count)]))
+        return responses
