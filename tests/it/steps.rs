@@ -410,10 +410,8 @@ fn suggested_model(source: &str) -> [(&'static str, String); 2] {
 fn proposed_steps_are_written_once_and_answer_as_their_model_py() {
     let Some(python) = Environment::shared() else { return };
     let folder = Folder::new("steps-suggest");
-    let fixture = |name: &str| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/steps/tests/suggest");
-        fs::read_to_string(root.join(format!("{name}.py"))).unwrap()
-    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/steps/tests/suggest");
+    let fixture = |name: &str| fs::read_to_string(root.join(format!("{name}.py"))).unwrap();
     let deuteron = |command: &str, model: &str, rest: &[&str]| {
         let mut run = Command::new(env!("CARGO_BIN_EXE_deuteron"));
         run.args(["steps", command]).arg(folder.path().join(model)).args(rest);
@@ -422,10 +420,20 @@ fn proposed_steps_are_written_once_and_answer_as_their_model_py() {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
-    for model in ["softmax_argmax", "columns_stack_scale", "scale_in_place", "cls_pooling", "cast_and_reshape"] {
+    let models = [
+        ("softmax_argmax", None),
+        ("columns_stack_scale", None),
+        ("scale_in_place", None),
+        ("tokenizers_encode_batch", Some("tokenizer.json")),
+        ("ctc_greedy", Some("vocab.json")),
+    ];
+    for (model, file) in models {
         let files = suggested_model(&fixture(model));
         let files: Vec<_> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
         write(folder.path(), model, &files);
+        if let Some(file) = file {
+            fs::copy(root.join("files").join(file), folder.path().join(model).join("1").join(file)).unwrap();
+        }
         let (code, steps, report) = deuteron("suggest", model, &[]);
         assert!(code == Some(0) && report.contains("--write writes them to"), "{model}: {steps}{report}");
         let (code, nothing, report) = deuteron("suggest", model, &["--write"]);
