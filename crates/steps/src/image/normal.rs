@@ -66,6 +66,13 @@ impl PixelLayout {
     }
 }
 
+impl Singles {
+    /// The number of each value in each channel.
+    pub const fn table(&self) -> &ValueTable<f32> {
+        &self.table
+    }
+}
+
 impl Normal {
     /// The numbers in FP32.
     pub fn singles(&self) -> Singles {

@@ -227,7 +227,7 @@ impl StepLowering<'_, '_> {
 
     fn number_fields(&self, chain: &Chain, fields: &mut Vec<(&'static str, String)>) -> Result<(), String> {
         let datatype = chain.arithmetic.last().map(|(.., datatype)| *datatype);
-        let result = chain.datatype.filter(|_| true).or(datatype).unwrap_or(Datatype::Uint8);
+        let result = chain.datatype.or(datatype).unwrap_or(Datatype::Uint8);
         let table = channel_table(chain);
         match (result, chain.arithmetic.is_empty()) {
             (Datatype::Uint8, true) => {
@@ -242,7 +242,7 @@ impl StepLowering<'_, '_> {
             (other, _) => return Err(format!("pixels as {} have no step", other.name())),
         }
         for normal in candidates(&chain.arithmetic) {
-            if normal.singles().table != table {
+            if *normal.singles().table() != table {
                 continue;
             }
             if normal.arithmetic != PixelArithmetic::Divide {
@@ -251,8 +251,9 @@ impl StepLowering<'_, '_> {
                     quoted(match normal.arithmetic {
                         PixelArithmetic::Multiply => "multiply",
                         PixelArithmetic::Albumentations => "albumentations",
+                        PixelArithmetic::MultiplyFloat64 => "multiply_float64",
                         PixelArithmetic::Float64 => "float64",
-                        _ => "transformers",
+                        PixelArithmetic::Divide | PixelArithmetic::Transformers => "transformers",
                     }),
                 ));
             }
@@ -397,6 +398,7 @@ fn candidates(steps: &[PixelStep]) -> Vec<Normal> {
     let spellings = [
         PixelArithmetic::Divide,
         PixelArithmetic::Multiply,
+        PixelArithmetic::MultiplyFloat64,
         PixelArithmetic::Float64,
         PixelArithmetic::Transformers,
         PixelArithmetic::Albumentations,
