@@ -13,7 +13,7 @@ const ASK_FILE_SIZE_MAX: u64 = 1 << 30;
 
 /// Asks, and prints the answer on standard output. Returns the exit code for `main`: 1 unless the model answered.
 pub fn run(question: &ModelQuestion) -> ExitCode {
-    let HttpAnswer { status, body } = match ask(question) {
+    let HttpAnswer { status, body, .. } = match ask(question) {
         Ok(answer) => answer,
         Err(why) => {
             let _ = writeln!(io::stderr(), "{why}");

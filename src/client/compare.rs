@@ -111,8 +111,7 @@ fn questions(
     }
     for path in &comparison.inputs {
         let (body, kind) = (read(path)?, "application/octet-stream");
-        let fields = vec!["Accept: application/json".to_owned()];
-        questions.push(Question { name: name(path), kind, fields, body });
+        questions.push(Question { name: name(path), kind, fields: Vec::new(), body });
     }
     if !questions.is_empty() {
         return Ok(questions);
@@ -132,7 +131,7 @@ impl ComparisonResult {
         let error = |answer: &HttpAnswer| String::from_utf8_lossy(&answer.body).trim().to_owned();
         match (python.status, steps.status) {
             (200, 200) => {
-                let found = differences(&python.body, &steps.body, tolerance)?;
+                let found = differences(python.parts(), steps.parts(), tolerance)?;
                 *(if found.first.is_some() { &mut self.differing } else { &mut self.equal }) += 1;
                 let before = self.found.greatest.clone();
                 if self.found.first.is_none() && found.first.is_some() {

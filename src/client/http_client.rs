@@ -29,6 +29,23 @@ pub struct HttpAnswer {
     pub status: u16,
     /// The body.
     pub body: Vec<u8>,
+    /// The bytes of the body that are JSON; the data of tensors follows (`Inference-Header-Content-Length`).
+    pub json_size: usize,
+}
+
+impl HttpAnswer {
+    /// The JSON of the body, and the data of tensors behind it.
+    pub fn parts(&self) -> (&[u8], &[u8]) {
+        self.body.split_at_checked(self.json_size).unwrap_or((&self.body, &[]))
+    }
+}
+
+/// The sizes of an answer and its parts.
+struct AnswerHead {
+    status: u16,
+    size: usize,
+    body_size: usize,
+    json_size: usize,
 }
 
 impl HttpClient {
@@ -75,14 +92,14 @@ impl HttpClient {
         self.stream.write_all(format!("{start}Host: {}\r\n{fields}\r\n", self.authority).as_bytes())?;
         self.stream.write_all(body)?;
         loop {
-            if let Some((status, head_size, body_size)) = head(&self.received)? {
-                let end = head_size.saturating_add(body_size);
+            if let Some(AnswerHead { status, size, body_size, json_size }) = head(&self.received)? {
+                let end = size.saturating_add(body_size);
                 while self.received.len() < end {
                     self.receive()?;
                 }
-                let body = self.received.get(head_size..end).unwrap_or_default().to_vec();
+                let body = self.received.get(size..end).unwrap_or_default().to_vec();
                 self.received.drain(..end);
-                return Ok(HttpAnswer { status, body });
+                return Ok(HttpAnswer { status, body, json_size });
             }
             if self.received.len() > HEAD_SIZE_MAX {
                 return Err(io::Error::new(ErrorKind::InvalidData, "the head of its answer is too long"));
@@ -103,18 +120,22 @@ impl HttpClient {
     }
 }
 
-/// The status, the size of the head and that of the body of an answer; `None` before the head is whole.
-fn head(received: &[u8]) -> io::Result<Option<(u16, usize, usize)>> {
+/// The head of an answer; `None` before it is whole.
+fn head(received: &[u8]) -> io::Result<Option<AnswerHead>> {
     let wrong = |why: &str| io::Error::new(ErrorKind::InvalidData, why.to_owned());
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut parsed = httparse::Response::new(&mut fields);
     match parsed.parse(received) {
         Ok(httparse::Status::Partial) => Ok(None),
-        Ok(httparse::Status::Complete(head_size)) => {
-            let length = parsed.headers.iter().find(|field| field.name.eq_ignore_ascii_case("content-length"));
-            let length = length.and_then(|field| std::str::from_utf8(field.value).ok()?.trim().parse().ok());
-            let length = length.ok_or_else(|| wrong("its answer does not say how long it is"))?;
-            Ok(Some((parsed.code.unwrap_or_default(), head_size, length)))
+        Ok(httparse::Status::Complete(size)) => {
+            let length = |name: &str| -> Option<usize> {
+                let field = parsed.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
+                std::str::from_utf8(field.value).ok()?.trim().parse().ok()
+            };
+            let body_size = length("content-length").ok_or_else(|| wrong("its answer does not say how long it is"))?;
+            let json_size = length("inference-header-content-length").unwrap_or(body_size);
+            let status = parsed.code.unwrap_or_default();
+            Ok(Some(AnswerHead { status, size, body_size, json_size }))
         }
         Err(_) => Err(wrong("it does not answer by HTTP/1.1")),
     }
@@ -146,6 +167,21 @@ mod tests {
         answer
             .map(|got| format!("{} {}", got.status, String::from_utf8_lossy(&got.body)))
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_data_of_tensors_follows_the_json() {
+        let check = |json_size, want: (&str, &str)| {
+            let answer = HttpAnswer { status: 200, body: b"{}data".to_vec(), json_size };
+            assert_eq!(answer.parts(), (want.0.as_bytes(), want.1.as_bytes()));
+        };
+        check(2, ("{}", "data"));
+        check(6, ("{}data", ""));
+        check(7, ("{}data", ""));
+        let head = |text: &str| head(text.as_bytes()).unwrap().map(|head| (head.body_size, head.json_size));
+        assert_eq!(head("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"), Some((9, 9)));
+        let binary = "HTTP/1.1 200 OK\r\nInference-Header-Content-Length: 2\r\nContent-Length: 9\r\n\r\n";
+        assert_eq!(head(binary), Some((9, 2)));
     }
 
     #[test]

@@ -77,7 +77,8 @@ pub fn request(inputs: &[InputDescription], pictures: &[Option<PictureForm>], ra
         );
         json.extend_from_slice(rest.as_bytes());
     }
-    json.extend_from_slice(b"]}");
+    // FP16 has no JSON, and the numbers of pictures are too many for it.
+    json.extend_from_slice(b"],\"parameters\":{\"binary_data_output\":true}}");
     let json_size = json.len();
     json.extend_from_slice(&binary);
     SampleRequest { body: json, json_size }
