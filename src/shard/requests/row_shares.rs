@@ -36,8 +36,7 @@ impl Shard {
         };
         let parts = tickets.into_iter().zip(inputs).zip(&rows).zip(0..);
         let parts = parts.map(|(((ticket, inputs), rows), index)| submission.share(index, ticket, inputs, *rows));
-        let running =
-            parts.map(|part| Box::pin(self.enqueue(queue, part, id)) as Pin<Box<dyn Future<Output = _> + '_>>);
+        let running = parts.map(|part| Box::pin(self.enqueue(queue, part, id)) as ShareRun<'_, _>);
         let answers = all_or_first_error(running.collect()).await?;
         match join(answers, &rows) {
             Some(answer) => Ok(answer),
@@ -63,6 +62,9 @@ impl Shard {
     }
 }
 
+/// A share on its way to its answer.
+type ShareRun<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + 'a>>;
+
 /// The rows of each share: as equal as they can be, the larger ones first.
 fn rows_of_shares(rows: u32, shares: u32) -> Vec<u32> {
     let shares = shares.clamp(1, rows.max(1));
@@ -71,9 +73,7 @@ fn rows_of_shares(rows: u32, shares: u32) -> Vec<u32> {
 }
 
 /// All results in their order, or the first error that comes; the others are dropped then.
-async fn all_or_first_error<T>(
-    mut running: Vec<Pin<Box<dyn Future<Output = Result<T, Error>> + '_>>>,
-) -> Result<Vec<T>, Error> {
+async fn all_or_first_error<T>(mut running: Vec<ShareRun<'_, T>>) -> Result<Vec<T>, Error> {
     let mut results: Vec<Option<T>> = running.iter().map(|_| None).collect();
     poll_fn(|context| {
         for (future, result) in running.iter_mut().zip(&mut results).filter(|(_, result)| result.is_none()) {
@@ -165,8 +165,8 @@ mod tests {
 
     #[test]
     fn the_first_error_ends_the_wait() {
-        let ready = |value: Result<u32, Error>| Box::pin(future::ready(value)) as Pin<Box<dyn Future<Output = _>>>;
-        let never = || Box::pin(future::pending()) as Pin<Box<dyn Future<Output = Result<u32, Error>>>>;
+        let ready = |value: Result<u32, Error>| Box::pin(future::ready(value)) as ShareRun<'_, _>;
+        let never = || Box::pin(future::pending()) as ShareRun<'_, u32>;
         let all = |running| future::block_on(all_or_first_error(running));
         assert_eq!(all(vec![ready(Ok(1)), ready(Ok(2))]).unwrap(), [1, 2]);
         assert_eq!(all(vec![never(), ready(Err(Error::invalid("no")))]).unwrap_err().text(), "no");
