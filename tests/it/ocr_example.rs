@@ -12,8 +12,8 @@ use crate::support::http::{self, Response};
 use crate::support::python::Environment;
 use crate::support::server::Server;
 
-/// What rapidocr 3.10 with ONNX Runtime finds in the picture of the example: the texts, and the upper left and lower right
-/// corner of each box.
+/// The lines that rapidocr 3.10 with ONNX Runtime finds in the picture of the example: the texts, and the upper left and
+/// lower right corner of each box.
 const LINES: [(&str, [f64; 4]); 3] = [
     ("Invoice 2026-1130", [47.0, 41.0, 395.0, 82.0]),
     ("Total: 1,299.00 EUR", [45.0, 132.0, 414.0, 174.0]),
