@@ -38,7 +38,7 @@ const BENCH_FLAGS: &[(&str, &str)] = &[
 /// The flags of `steps suggest` in the short help.
 const SUGGEST_FLAGS: &[(&str, &str)] = &[
     ("--write", "write a complete proposal as steps.json"),
-    ("--backend-config SETTING", "python,interpreter=PATH: the Python that parses"),
+    ("--backend-config SETTING", "python,interpreter=PATH: the Python to parse"),
     ("--config FILE", "flags in TOML; see `deuteron config check`"),
 ];
 
