@@ -256,7 +256,13 @@ mod tests {
             variables: [("PATH".into(), folders.into()), ("COLOUR".into(), "green".into())].into(),
         };
         let streams = ChildStreams { stdin: null.as_fd(), stdout: end.as_fd(), stderr: end.as_fd() };
-        let pid = start(&program, &streams, None)?;
+        // A process that another test starts has the file open for writing until its own program runs.
+        let pid = loop {
+            match start(&program, &streams, None) {
+                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+                outcome => break outcome?,
+            }
+        };
         drop(end);
         let mut text = String::new();
         out.read_to_string(&mut text)?;
