@@ -92,6 +92,11 @@ fn the_rows_of_a_large_request_run_on_idle_instances_and_it_counts_once() {
         ask(&server, "whole");
     }
     assert_eq!(count(&server, "nv_inference_exec_count", "whole"), 4, "its configuration says so");
+    let off = Server::deuteron(folder.path(), &["--shards=1", "--split-rows=off"]);
+    for _ in 0..4 {
+        ask(&off, "apart");
+    }
+    assert_eq!(count(&off, "nv_inference_exec_count", "apart"), 4, "the flag says so");
     let statistics = http::get(server.http(), "/v2/models/apart/stats").unwrap().body;
     let statistics: Value = serde_json::from_slice(&statistics).unwrap();
     let sizes = statistics["model_stats"][0]["batch_stats"].as_array().unwrap();

@@ -414,7 +414,7 @@ mod tests {
         let mut got = list.finish(named).unwrap();
         assert_eq!(floats("y", &got.take("y").unwrap()).unwrap()[..], [3.0]);
         assert_eq!(floats("z", &got.take("z").unwrap()).unwrap()[..], [1.7]);
-        // What the steps before the model read is not taken for a tensor of theirs.
+        // The steps before the model have nothing that those behind it write.
         assert!(list.begin(named).unwrap().get("y").is_none());
     }
 

@@ -283,3 +283,32 @@ fn ragged_batch_and_optional_inputs_agree_with_the_model_or_are_refused() {
                 for optional input";
     refused("", "optional: true allow_ragged_batch: true", ["", "x FP32 [2], b FP32 [2]"], text);
 }
+
+#[test]
+fn rows_run_apart_unless_a_configuration_says_more_of_batches_or_keeps_them_together() {
+    let parameter = |value: &str| format!("parameters {{ key: 'split_rows' value {{ string_value: '{value}' }} }}");
+    let text = "parameter 'split_rows' of model 'm' is 'no', expected 'on' or 'off'";
+    check(&format!("max_batch_size: 8 {} {IO}", parameter("no")), MODEL, text);
+    let separate = |fields: &str| spec(&format!("{IO} {fields}"), MODEL).unwrap().has_separate_rows();
+    for fields in ["", "dynamic_batching { }", &parameter("on")] {
+        assert!(separate(&format!("max_batch_size: 8 {fields}")), "{fields}");
+    }
+    for fields in [
+        "max_batch_size: 1",
+        &format!("max_batch_size: 8 {}", parameter("off")),
+        "max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 }",
+        "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 1 }",
+        "max_batch_size: 8 dynamic_batching { preserve_ordering: true }",
+    ] {
+        assert!(!separate(fields), "{fields}");
+    }
+    let mut apart = spec(&format!("{IO} max_batch_size: 8"), MODEL).unwrap();
+    apart.follows_triton = true;
+    assert!(!apart.has_separate_rows(), "as in tritonserver");
+    apart.follows_triton = false;
+    apart.is_decoupled = true;
+    assert!(!apart.has_separate_rows());
+    apart.is_decoupled = false;
+    apart.inputs[0].is_ragged = true;
+    assert!(!apart.has_separate_rows());
+}

@@ -7,7 +7,7 @@ use crate::image::normal::{Normal, PixelArithmetic};
 use crate::suggest::library::quoted;
 use crate::suggest::lower::numbers::{number_of, numbers_of};
 use crate::suggest::lower::{MadeTensor, StepLowering};
-use crate::suggest::machine::array::rounded;
+use crate::suggest::machine::array::{applied, rounded};
 use crate::suggest::op::{ArithmeticOp, Dim, ExprId, Kind, LetterboxForm, Op, PictureOp};
 
 /// An arithmetic operation on pixels: the operation, a number for each channel, true if the pixels are to the left, and the
@@ -346,16 +346,7 @@ fn channel_table(chain: &Chain) -> [[f32; 256]; 3] {
                 // An operation in FP32 takes its constants in FP32.
                 let other = rounded_float(other, *datatype);
                 let (left, right) = if *is_left { (number, other) } else { (other, number) };
-                number = rounded_float(
-                    match op {
-                        ArithmeticOp::Add => left + right,
-                        ArithmeticOp::Divide => left / right,
-                        ArithmeticOp::Multiply => left * right,
-                        ArithmeticOp::Power => left.powf(right),
-                        ArithmeticOp::Subtract => left - right,
-                    },
-                    *datatype,
-                );
+                number = rounded_float(applied(*op, left, right), *datatype);
             }
             *value = number as f32;
         }

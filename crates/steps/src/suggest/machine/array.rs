@@ -647,7 +647,8 @@ impl Machine<'_> {
 /// Parts of a condition.
 const CONJUNCTS_MAX: usize = 64;
 
-fn applied(op: ArithmeticOp, left: f64, right: f64) -> f64 {
+/// The result of an operation on two numbers.
+pub fn applied(op: ArithmeticOp, left: f64, right: f64) -> f64 {
     match op {
         ArithmeticOp::Add => left + right,
         ArithmeticOp::Divide => left / right,
