@@ -81,7 +81,7 @@ fn ask_until_split(server: &Server, model: &str, want: &[u8]) -> usize {
 #[test]
 fn the_rows_of_a_large_request_run_on_idle_instances_and_it_counts_once() {
     let folder = Folder::new("row-shares");
-    repository::add(folder.path(), "apart", &config(""), Some(&slow().into_bytes()));
+    repository::add(folder.path(), "apart", &config("dynamic_batching { }"), Some(&slow().into_bytes()));
     let whole = config("parameters { key: \"split_rows\" value { string_value: \"off\" } }");
     repository::add(folder.path(), "whole", &whole, Some(&slow().into_bytes()));
     let server = Server::deuteron(folder.path(), &["--shards=1"]);

@@ -19,15 +19,16 @@ impl ModelSpec {
             && self.batch_inputs.is_empty()
             && !self.inputs.iter().any(|input| input.is_ragged || input.is_shape_tensor)
             && !self.outputs.iter().any(|output| output.scatter_source.is_some() || output.is_shape_tensor)
-            && self.batching.as_ref().is_none_or(|batching| !batching.is_shaped())
+            && self.batching.as_ref().is_none_or(|batching| !batching.is_shaped(self.rows_max))
             && self.parameters.get(SPLIT_ROWS).is_none_or(|value| value != "off")
     }
 }
 
 impl Batching {
-    /// Returns true if it says more of batches than that there are some.
-    fn is_shaped(&self) -> bool {
-        let has_sizes = !self.rows_preferred.is_empty() || self.latency_target.is_some();
+    /// Returns true if it says more of batches than that there are some. A preference for the largest batch alone says
+    /// nothing: it is what completion fills in.
+    fn is_shaped(&self, rows_max: u32) -> bool {
+        let has_sizes = self.rows_preferred.iter().any(|rows| *rows != rows_max) || self.latency_target.is_some();
         has_sizes || !self.queue_delay_max.is_zero() || self.preserves_order
     }
 }
