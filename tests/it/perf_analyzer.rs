@@ -63,7 +63,7 @@ fn every_mode_of_perf_analyzer_gives_a_figure() {
         let address = if mode.contains("grpc") { server.grpc() } else { server.http() };
         let mode = mode.replace("--input-data IN", &format!("--input-data {}", file.display()));
         // Three windows, however much they differ: the speed of a busy machine does not matter here. A window in which it finds
-        // no request that began and ended is none of the three: it then measures more, up to twenty.
+        // no request that began and ended does not count: it then measures more, up to twenty.
         let windows =
             format!("--measurement-mode count_windows --measurement-request-count {} -s 999 -r 20", requests / 3);
         let arguments = format!("{mode} -u {address} {windows}");
