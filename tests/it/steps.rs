@@ -459,3 +459,85 @@ fn proposed_steps_are_written_once_and_answer_as_their_model_py() {
     let (code, _, report) = deuteron("suggest", "nowhere", &[]);
     assert!(code == Some(1) && report.contains("nowhere: No such file"), "{report}");
 }
+
+/// A list that runs the model `doubling` on its rows, one at a time.
+const CALLING: &str = r#"{"steps": [
+    {"step": "cast", "input": "rows", "output": "x", "datatype": "FP32"},
+    {"step": "infer", "model": "doubling", "rows": 1, "inputs": {"x": "x"}, "outputs": {"y": "twice"}},
+    {"step": "cast", "input": "twice", "output": "whole", "datatype": "INT64"}
+]}"#;
+
+fn calling_config(more: &str) -> String {
+    format!(
+        "backend: \"steps\"\n\
+         input {{ name: \"rows\" data_type: TYPE_FP32 dims: [ -1, 3 ] }}\n\
+         output {{ name: \"whole\" data_type: TYPE_INT64 dims: [ -1, 3 ] }}\n{more}"
+    )
+}
+
+fn rows(count: usize) -> Value {
+    let data: Vec<_> = (0..3 * count).collect();
+    json!([{ "name": "rows", "shape": [count, 3], "datatype": "FP32", "data": data }])
+}
+
+#[test]
+fn a_step_runs_another_model_on_each_row_and_its_batcher_joins_them() {
+    let folder = Folder::new("steps-infer");
+    // Only a batch of four runs at once: calls that came one after the other would wait for minutes.
+    let batches = "max_batch_size: 8\n\
+        dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 600000000 }\n\
+        instance_group { count: 1 }\n\
+        parameters { key: \"placement\" value { string_value: \"worker\" } }\n";
+    write(folder.path(), "doubling", &[("config.pbtxt", batches), ("1/model.onnx", "")]);
+    fs::write(folder.path().join("doubling/1/model.onnx"), doubling()).unwrap();
+    write(folder.path(), "calling", &[("config.pbtxt", &calling_config("")), ("1/steps.json", CALLING)]);
+    let absent = CALLING.replace("doubling", "absent");
+    write(folder.path(), "lost", &[("config.pbtxt", &calling_config("")), ("1/steps.json", &absent)]);
+    for (model, other) in [("itself", "itself"), ("there", "back"), ("back", "there")] {
+        let list = format!(
+            r#"{{"steps": [{{"step": "infer", "model": "{other}", "inputs": {{"rows": "rows"}}, "outputs": {{"whole": "whole"}}}}]}}"#
+        );
+        write(folder.path(), model, &[("config.pbtxt", &calling_config("")), ("1/steps.json", &list)]);
+    }
+    let server = Server::deuteron(folder.path(), &["--onnx-engine=embedded"]);
+    let counts = |model: &str| {
+        let statistics = http::get(server.http(), &format!("/v2/models/{model}/stats")).unwrap();
+        let statistics: Value = serde_json::from_slice(&statistics.body).unwrap();
+        let of = &statistics["model_stats"][0];
+        (of["inference_count"].as_u64().unwrap(), of["execution_count"].as_u64().unwrap())
+    };
+    let (status, answer) = infer(&server, "calling", &rows(4));
+    assert_eq!(status, 200, "{answer}");
+    let want: Vec<_> = (0..12).map(|value| 2 * value).collect();
+    assert_eq!((output(&answer, "whole"), &answer["outputs"][0]["shape"]), (&json!(want), &json!([4, 3])));
+    assert_eq!((counts("calling"), counts("doubling")), ((1, 1), (4, 1)));
+
+    // Two requests fill one batch, while both wait in one instance.
+    std::thread::scope(|scope| {
+        let requests: Vec<_> = (0..2).map(|_| scope.spawn(|| infer(&server, "calling", &rows(2)))).collect();
+        for request in requests {
+            let (status, answer) = request.join().unwrap();
+            assert_eq!((status, output(&answer, "whole")), (200, &json!([0, 2, 4, 6, 8, 10])));
+        }
+    });
+    assert_eq!(counts("doubling"), (8, 2));
+
+    let (status, answer) = infer(&server, "calling", &rows(0));
+    assert_eq!((status, &answer["outputs"][0]["shape"]), (200, &json!([0, 3])), "{answer}");
+    assert_eq!(counts("doubling"), (8, 2), "nothing runs for no rows");
+
+    let refused = |model: &str, want: &str| {
+        let (status, answer) = infer(&server, model, &rows(1));
+        assert_eq!((status, answer["error"].as_str().unwrap_or_default()), (500, want), "{model}");
+    };
+    let not_ready = "step 2 (infer): Model absent - Error when running inference: Failed for execute the inference request. \
+                     Model 'absent' is not ready.";
+    refused("lost", not_ready);
+    let circle = |model: &str| {
+        let (status, answer) = infer(&server, model, &rows(1));
+        let error = answer["error"].as_str().unwrap_or_default();
+        assert!(status == 503 && error.contains("already waits for this call"), "{model}: {status} {error}");
+    };
+    circle("itself");
+    circle("there");
+}

@@ -37,6 +37,8 @@ pub struct NestedCall {
     pub outputs: Vec<String>,
     /// True if the caller takes any number of responses. Otherwise a decoupled model refuses.
     pub is_decoupled: bool,
+    /// True if inputs without rows give outputs without rows, and the model does not run. Otherwise it refuses them.
+    pub allows_no_rows: bool,
     /// Everything else, with the chain of callers and the time left.
     pub details: RequestDetails,
     /// Takes the responses.

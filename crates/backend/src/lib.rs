@@ -36,7 +36,7 @@ pub use crate::builtin::decoupled::Decoupled;
 pub use crate::builtin::identity::Identity;
 pub use crate::builtin::iterative::Iterative;
 pub use crate::stateful::{SequenceRow, StatefulModel};
-pub use crate::stepped::{SteppedModel, Steps};
+pub use crate::stepped::{StepCaller, SteppedModel, Steps};
 
 use std::cell::RefCell;
 use std::os::fd::{BorrowedFd, OwnedFd};

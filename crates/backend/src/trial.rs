@@ -9,6 +9,7 @@
 )]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use bytemuck::NoUninit;
@@ -97,6 +98,7 @@ pub struct TrialAnswers {
 
 struct TrialSink {
     sender: Sender<(Ticket, Answer)>,
+    has_left: AtomicBool,
 }
 
 impl AnswerSink for TrialSink {
@@ -105,12 +107,16 @@ impl AnswerSink for TrialSink {
     }
 
     fn wake(&self) {}
+
+    fn has_left(&self, _: Ticket) -> bool {
+        self.has_left.load(Ordering::SeqCst)
+    }
 }
 
 impl Default for TrialAnswers {
     fn default() -> Self {
         let (sender, receiver) = channel();
-        Self { sink: Arc::new(TrialSink { sender }), receiver }
+        Self { sink: Arc::new(TrialSink { sender, has_left: AtomicBool::new(false) }), receiver }
     }
 }
 
@@ -125,6 +131,11 @@ impl TrialAnswers {
             Request { inputs, rows: request_rows, responder, sequence: None, details: None }
         };
         Batch { requests: (0..).zip(requests).map(request).collect(), rows, clock: no_clock, ended: Vec::new() }
+    }
+
+    /// The clients of all requests leave.
+    pub fn leave(&self) {
+        self.sink.has_left.store(true, Ordering::SeqCst);
     }
 
     /// The answers of `count` tickets in their order: each exactly one, and no other.

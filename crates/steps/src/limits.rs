@@ -56,6 +56,12 @@ pub const MASK_PRODUCTS_MAX: usize = 1 << 33;
 /// Scores of pixels that one request has interpolated: 150 classes of ADE20K in an image of 14 million pixels.
 pub const CLASS_SCORES_MAX: usize = 1 << 31;
 
+/// Rows of one call of another model: the largest `max_batch_size`.
+pub const CALL_ROWS_MAX: u32 = 65_536;
+
+/// Inputs, and outputs, of another model that a step connects. Models have a handful.
+pub const CALL_TENSORS_MAX: usize = 64;
+
 /// JSON texts that one request has parsed: each becomes a row of a tensor.
 pub const PARSED_TEXTS_MAX: usize = 65_536;
 

@@ -5,7 +5,8 @@ use wire::json::writer;
 use crate::KINDS;
 use crate::fields::{Field, FieldDefault, FieldKind};
 use crate::kind::{StepKind, StepPort};
-use crate::limits::STEPS_MAX;
+use crate::limits::{CALL_TENSORS_MAX, STEPS_MAX};
+use crate::list::call;
 
 /// The schema of a `steps.json` (JSON Schema 2020-12), for editors and for `check-jsonschema`.
 pub fn schema() -> String {
@@ -20,6 +21,8 @@ pub fn schema() -> String {
     out += "          {\"type\": \"object\", \"required\": [\"step\"], \"additionalProperties\": false, \"properties\": {\n";
     out +=
         "            \"step\": {\"const\": \"model\", \"description\": \"The model between the steps runs here.\"}}}";
+    out += ",\n";
+    call_schema(&mut out);
     for kind in KINDS {
         out += ",\n";
         step_schema(kind, &mut out);
@@ -27,6 +30,31 @@ pub fn schema() -> String {
     out += "\n        ]\n      }\n    }\n  }\n}\n";
     out
 }
+
+/// The schema of a step that runs another model, whose ports are the tensors of that.
+fn call_schema(out: &mut String) {
+    let name = quoted(call::NAME);
+    *out += "          {\"type\": \"object\", \"required\": [\"step\", \"model\", \"inputs\", \"outputs\"], ";
+    *out += "\"additionalProperties\": false,\n           \"description\": ";
+    *out += &quoted(call::ABOUT);
+    *out += &format!(", \"properties\": {{\n            \"step\": {{\"const\": {name}}},\n");
+    for (member, about) in CALL_TENSORS {
+        *out += &format!(
+            "            \"{member}\": {{\"type\": \"object\", \"minProperties\": 1, \"maxProperties\": {CALL_TENSORS_MAX}, \
+             \"additionalProperties\": {{\"type\": \"string\"}}, \"description\": {}}},\n",
+            quoted(about)
+        );
+    }
+    let fields: Vec<_> = call::FIELDS.iter().map(|field| format!("            {}", field_schema(field))).collect();
+    *out += &fields.join(",\n");
+    *out += "}}";
+}
+
+/// The members of a step that runs another model, and what they connect.
+const CALL_TENSORS: [(&str, &str); 2] = [
+    ("inputs", "From inputs of the model to tensors of the list: `{\"pixels\": \"crops\"}`."),
+    ("outputs", "From outputs of the model, which alone are computed, to tensors of the list."),
+];
 
 fn step_schema(kind: &StepKind, out: &mut String) {
     *out += "          {\"type\": \"object\", \"required\": [\"step\"";
@@ -104,7 +132,17 @@ fn field_schema(field: &Field) -> String {
 
 /// The kinds in Markdown: a section for each, with tables of its tensors and parameters.
 pub fn markdown() -> String {
-    KINDS.iter().map(|kind| section(kind)).collect::<Vec<_>>().join("\n")
+    let (before, behind): (Vec<_>, Vec<_>) = KINDS.iter().partition(|kind| kind.name < call::NAME);
+    let sections = before.into_iter().map(|kind| section(kind)).chain([call_section()]);
+    sections.chain(behind.into_iter().map(|kind| section(kind))).collect::<Vec<_>>().join("\n")
+}
+
+fn call_section() -> String {
+    let mut out = format!("## `{}`\n\n{}\n\n| tensor | |\n|---|---|\n", call::NAME, call::ABOUT);
+    for (member, about) in CALL_TENSORS {
+        out += &format!("| `{member}` | {} |\n", cell(about));
+    }
+    out + &field_table(call::FIELDS)
 }
 
 fn section(kind: &StepKind) -> String {
@@ -116,11 +154,16 @@ fn section(kind: &StepKind) -> String {
             out += &format!("| {direction} `{name}`{list}{optional} | {} |\n", cell(port.about));
         }
     }
-    if kind.fields.is_empty() {
-        return out;
+    out + &field_table(kind.fields)
+}
+
+/// A table of parameters; empty without any.
+fn field_table(fields: &[Field]) -> String {
+    if fields.is_empty() {
+        return String::new();
     }
-    out += "\n| parameter | value | default | |\n|---|---|---|---|\n";
-    for field in kind.fields {
+    let mut out = "\n| parameter | value | default | |\n|---|---|---|---|\n".to_owned();
+    for field in fields {
         let default = match field.default {
             FieldDefault::Json(text) => format!("`{text}`"),
             FieldDefault::Required => "must be given".to_owned(),

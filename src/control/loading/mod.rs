@@ -3,6 +3,7 @@
 
 pub mod batch_axis;
 pub mod checksum;
+pub mod engine_load;
 pub mod hosted_files;
 pub mod load_display;
 pub mod load_failure;

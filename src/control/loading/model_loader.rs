@@ -6,13 +6,11 @@ mod risks;
 mod trial_runs;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::gpu::Gpus;
-use crate::backend::stateful::begun_inputs;
-use crate::backend::{Backend, EnsembleModel, LoadedModel, RunMemory, StatefulModel, SteppedModel, Threads, threads};
+use crate::backend::{Backend, EnsembleModel, LoadedModel, RunMemory, Threads, threads};
 use crate::control::engines::config_completion::{ConfigCompletion, LibraryCompletion, read_labels};
 use crate::control::engines::engine::{EngineName, Engines};
 use crate::control::engines::gpu_engine::{GpuEngine, HostGpus};
@@ -24,6 +22,7 @@ use crate::control::engines::python;
 use crate::control::engines::pytorch_engine::{self, PytorchEngine};
 use crate::control::loading::batch_axis;
 use crate::control::loading::checksum::VerifiedFiles;
+use crate::control::loading::engine_load::EngineLoad;
 use crate::control::loading::load_failure::LoadFailure;
 use crate::control::loading::load_log::{
     has_named_engine, log_cpu_fallback, log_loaded, log_unused_accelerators, served_with,
@@ -568,7 +567,15 @@ impl ModelLoader {
                     let load = |backend: &dyn Backend| {
                         let isolated = self.isolated(processes, backend, source, &pinned)?;
                         let backend = isolated.as_ref().map_or(backend, |isolated| isolated as &dyn Backend);
-                        load_engine(backend, spec, &path, &pinned, &self.settings, read)
+                        EngineLoad {
+                            spec,
+                            version,
+                            path: &path,
+                            files: &pinned,
+                            settings: &self.settings,
+                            services: &self.services,
+                        }
+                        .run(backend, read)
                     };
                     let (model, engine) = self.load_or_fall_back(backend, spec, &load)?;
                     used = Some(engine);
@@ -715,28 +722,6 @@ impl ModelLoader {
 
 /// Loads a model with a backend.
 type LoadWith<'a> = dyn Fn(&dyn Backend) -> Result<Box<dyn LoadedModel>, Error> + 'a;
-
-/// Loads a model with its engine and adds the warm-up. For a model that serves sequences, the engine and the warm-up
-/// see the model with the control inputs and states as plain tensors, and [`StatefulModel`] is put around it.
-fn load_engine(
-    backend: &dyn Backend,
-    spec: &Arc<ModelSpec>,
-    path: &Path,
-    opened: &PinnedFiles,
-    settings: &Settings,
-    read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
-) -> Result<Box<dyn LoadedModel>, Error> {
-    let load = |spec: &Arc<ModelSpec>| opened.load(backend, spec, path);
-    if let Some(engine) = spec.steps.as_ref().and_then(|steps| steps.engine.as_ref()) {
-        let model = SteppedModel::new(spec, Some(load(engine)?))?;
-        return warm_up::with_warm_up(Box::new(model), spec, &[], read);
-    }
-    let Some(sequence) = &spec.sequence else { return warm_up::with_warm_up(load(spec)?, spec, &[], read) };
-    let start_inputs = begun_inputs(sequence, spec.has_batch_axis());
-    let inner = warm_up::with_warm_up(load(&sequence.engine)?, &sequence.engine, &start_inputs, read)?;
-    let bytes_max = settings.sequence_state_bytes_max;
-    Ok(Box::new(StatefulModel::new(inner, spec, Arc::clone(sequence), bytes_max)))
-}
 
 #[cfg(test)]
 mod tests {

@@ -90,9 +90,13 @@ async fn infer(shard: &Rc<Shard>, call: &mut NestedCall) -> Result<NestedReply, 
     let deadline = call.details.deadline;
     // A failure to load it is reported as for any model that is not ready.
     let _ = shard.want(&call.model, deadline).await;
-    let (model, request) = prepare(shard, call)
-        .map_err(|error| error.with_prefix(&format!("Model {} - Error when running inference: ", call.model)))?;
+    let prefix = format!("Model {} - Error when running inference: ", call.model);
+    let model = find(shard, call).map_err(|error| error.with_prefix(&prefix))?;
     let spec = Arc::clone(&model.served().spec);
+    if let Some(outputs) = outputs_without_rows(&spec, call) {
+        return Ok(NestedReply { outputs: Ok(outputs), parameters: Parameters::default(), is_final: true });
+    }
+    let request = checked_request(&spec, call).map_err(|error| error.with_prefix(&prefix))?;
     let counter = spec.is_decoupled.then(|| ResponseCounter::new(&model, shard.index));
     let mut counted = CountedResponse::of(counter.clone());
     let sink = counter.map(|counter| {
@@ -111,9 +115,9 @@ async fn infer(shard: &Rc<Shard>, call: &mut NestedCall) -> Result<NestedReply, 
     Ok(NestedReply { outputs, parameters: parameters.map(|own| *own).unwrap_or_default(), is_final: true })
 }
 
-/// Finds the model of a call and checks the call against it. The texts are Triton's if it has them
-/// (`request_executor.cc` of its Python backend, and the core).
-fn prepare(shard: &Shard, call: &mut NestedCall) -> Result<(Rc<LocalModel>, InferRequest), Error> {
+/// Finds the model of a call. The texts are Triton's if it has them (`request_executor.cc` of its Python backend, and the
+/// core).
+fn find(shard: &Shard, call: &NestedCall) -> Result<Rc<LocalModel>, Error> {
     let name = &call.model;
     if call.details.chain.depth() > NESTED_CALLS_DEPTH_MAX {
         return Err(Error::internal(format!(
@@ -134,12 +138,27 @@ fn prepare(shard: &Shard, call: &mut NestedCall) -> Result<(Rc<LocalModel>, Infe
              decoupled models.'"
         )));
     }
+    Ok(model)
+}
+
+/// The outputs of a call without a row, if that is allowed; `None` for one that is to run.
+fn outputs_without_rows(spec: &ModelSpec, call: &NestedCall) -> Option<Vec<(String, Tensor)>> {
+    let inputs = || call.inputs.iter().map(|(_, tensor)| tensor);
+    if !call.allows_no_rows || !inputs().all(|tensor| tensor.shape.first() == Some(&0)) {
+        return None;
+    }
+    let inputs: Vec<_> = inputs().cloned().collect();
+    let outputs = spec.to_client(spec.outputs_without_rows(&inputs)?).ok()?;
+    let named = spec.outputs.iter().map(|output| output.name.clone()).zip(outputs);
+    Some(named.filter(|(name, _)| call.outputs.is_empty() || call.outputs.contains(name)).collect())
+}
+
+/// The request of a call.
+fn checked_request(spec: &ModelSpec, call: &mut NestedCall) -> Result<InferRequest, Error> {
     let (inputs, outputs) = (std::mem::take(&mut call.inputs), std::mem::take(&mut call.outputs));
     // As in Triton, a call that does not fit the model is an internal error: the caller is at fault, and not its
     // client.
-    let request =
-        request(spec, &call.details, &inputs, &outputs).map_err(|error| Error::internal(error.text().to_owned()));
-    Ok((model, request?))
+    request(spec, &call.details, &inputs, &outputs).map_err(|error| Error::internal(error.text().to_owned()))
 }
 
 /// The request of a call, checked against its model as a client's.

@@ -423,11 +423,14 @@ impl ModelSpec {
     }
 
     /// Returns true if it reads the parts of a request beside its tensors, and may leave outputs
-    /// out of its answers: Python models, those of hosted backends, and ensembles, whose steps may
-    /// be such. Other models do not get them, which costs nothing.
+    /// out of its answers: Python models, those of hosted backends, ensembles, whose steps may
+    /// be such, and lists of steps that run other models. Other models do not get them, which costs nothing.
     #[inline]
     pub fn takes_details(&self) -> bool {
-        self.is_python() || self.library.is_some() || self.ensemble.is_some()
+        self.is_python()
+            || self.library.is_some()
+            || self.ensemble.is_some()
+            || self.steps.as_ref().is_some_and(|steps| steps.has_calls())
     }
 
     /// The same model, run by another backend.

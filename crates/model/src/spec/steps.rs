@@ -19,6 +19,11 @@ pub struct ModelSteps {
 }
 
 impl ModelSteps {
+    /// Returns true if a step runs another model of the server.
+    pub fn has_calls(&self) -> bool {
+        self.list.calls().next().is_some()
+    }
+
     /// Checks that a list fits the model as clients see it, and the engine's.
     ///
     /// # Errors

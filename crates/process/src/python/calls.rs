@@ -147,6 +147,7 @@ impl PythonInstance {
             inputs,
             outputs,
             is_decoupled,
+            allows_no_rows: false,
             details,
             replies,
             state,

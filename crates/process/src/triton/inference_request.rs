@@ -205,6 +205,7 @@ impl InferenceRequestObject {
             outputs: fields.outputs.clone(),
             // The callback takes any number of responses.
             is_decoupled: true,
+            allows_no_rows: false,
             details,
             replies: Arc::new(HostedReplySink(replies)),
             state,

@@ -354,6 +354,7 @@ fn a_shard_takes_so_many_and_what_it_drops_is_answered() {
             inputs: Vec::new(),
             outputs: Vec::new(),
             is_decoupled: false,
+            allows_no_rows: false,
             details: RequestDetails::default(),
             replies: Arc::new(Sink(sender.clone())),
             state: Arc::default(),

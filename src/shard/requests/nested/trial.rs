@@ -251,6 +251,7 @@ pub fn call(gateway: &ShardGateway, model: &str, x: &[f32], change: impl FnOnce(
         inputs: vec![("x".to_owned(), vector(x))],
         outputs: Vec::new(),
         is_decoupled: false,
+        allows_no_rows: false,
         details: RequestDetails::default(),
         replies: Arc::new(TrialReplies(sender)),
         state: Arc::clone(&state),

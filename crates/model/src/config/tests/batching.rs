@@ -1,5 +1,7 @@
 //! Configurations of batches, queues, instances and ragged inputs: refused with Triton's texts, or shown.
 
+use base::tensor::Tensor;
+
 use super::*;
 
 #[test]
@@ -311,4 +313,27 @@ fn rows_run_apart_unless_a_configuration_says_more_of_batches_or_keeps_them_toge
     apart.is_decoupled = false;
     apart.inputs[0].is_ragged = true;
     assert!(!apart.has_separate_rows());
+}
+
+#[test]
+fn inputs_without_rows_have_outputs_without_rows() {
+    let shapes = |batch: u32, rows: i64, outputs: &str| {
+        let fields = format!(
+            "backend: 'identity' max_batch_size: {batch} input {{ name: 'x' data_type: TYPE_FP32 dims: [ {} ] }} {outputs}",
+            if batch == 0 { "-1, 3" } else { "3" }
+        );
+        let spec = spec_of("m", &fields, "model.onnx", "").unwrap();
+        let (shape, contents) = ([rows, 3].into_iter().collect(), vec![0; 12 * rows as usize].into());
+        let x = Tensor { datatype: Datatype::Fp32, shape, contents };
+        let outputs = spec.outputs_without_rows(&[x])?;
+        assert!(spec.outputs_without_rows(&[]).is_none());
+        Some(outputs.into_iter().map(|output| (output.datatype, output.shape.to_vec())).collect::<Vec<_>>())
+    };
+    let two = "output { name: 'y' data_type: TYPE_FP32 dims: [ -1, -1, 9 ] } output { name: 'n' data_type: TYPE_INT64 dims: -1 }";
+    let want = vec![(Datatype::Fp32, vec![0, 0, 9]), (Datatype::Int64, vec![0])];
+    assert_eq!(shapes(0, 0, two), Some(want));
+    assert_eq!(shapes(0, 1, two), None);
+    let fixed = "output { name: 'y' data_type: TYPE_FP32 dims: 2 }";
+    assert_eq!(shapes(0, 0, fixed), None, "the model has to say what they are");
+    assert_eq!(shapes(8, 0, fixed), Some(vec![(Datatype::Fp32, vec![0, 2])]), "a batch axis has no fixed length");
 }

@@ -680,6 +680,7 @@ mod tests {
             inputs: vec![("x".to_owned(), tensor(&[2], &[1_u8, 2]))],
             outputs: vec!["y".to_owned()],
             is_decoupled: true,
+            allows_no_rows: false,
             details: details(),
             replies: std::sync::Arc::new(Nobody),
             state: std::sync::Arc::default(),

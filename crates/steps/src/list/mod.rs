@@ -10,16 +10,23 @@
 //! The tensors that no earlier step writes are the inputs of the list. Errors name the line, the step and the parameter.
 //!
 //! `{"step": "model"}` stands for the model that the list belongs to: it reads the tensors that have the names of its inputs and
-//! writes those that have the names of its outputs.
+//! writes those that have the names of its outputs. `{"step": "infer", "model": "NAME", …}` runs another model of the server.
+
+pub mod call;
+mod run;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+mod tests;
 
 use std::fmt;
 use std::ops::Range;
 
 use base::error::Error;
-use base::tensor::Tensor;
 use wire::json::placed;
 use wire::placed::{Placed, PlacedMember, PlacedValue};
 
+pub use self::call::ModelCall;
+pub use self::run::{PendingCall, StepRun, StepTensors};
 use crate::KINDS;
 use crate::fields::{ReadStepFile, StepFields, line, quoted};
 use crate::kind::{Step, StepKind, StepPort};
@@ -50,19 +57,20 @@ struct ListInput {
     is_behind_model: bool,
 }
 
-/// The tensors of one run of a list.
-pub struct StepTensors<'a> {
-    list: &'a StepList,
-    by_index: Vec<Option<Tensor>>,
-}
-
 struct ListedStep {
-    kind: &'static StepKind,
-    step: Box<dyn Step>,
+    work: StepWork,
     /// For each input port, the index of the tensor.
     inputs: Vec<Option<usize>>,
     /// For each output port, the index of the tensor.
     outputs: Vec<Option<usize>>,
+}
+
+/// The work of a step.
+enum StepWork {
+    /// Another model runs.
+    Call(ModelCall),
+    /// The step computes.
+    Own(&'static StepKind, Box<dyn Step>),
 }
 
 impl StepList {
@@ -88,7 +96,18 @@ impl StepList {
 
     /// Returns true if all steps are short ([`StepKind::is_short`]).
     pub fn is_short(&self) -> bool {
-        self.steps.iter().all(|step| step.kind.is_short)
+        self.steps.iter().all(|step| matches!(step.work, StepWork::Own(kind, _) if kind.is_short))
+    }
+
+    /// The models that steps run ([`ModelCall`]), in order.
+    pub fn calls(&self) -> impl Iterator<Item = &ModelCall> {
+        self.steps.iter().filter_map(ListedStep::call)
+    }
+
+    /// Returns true if a step behind the model runs another one.
+    pub fn has_calls_behind_model(&self) -> bool {
+        let behind = self.steps.get(self.model.unwrap_or(self.steps.len())..).unwrap_or_default();
+        behind.iter().any(|step| step.call().is_some())
     }
 
     /// The names of the tensors that the steps before the model read from outside, or all without a model, in the order
@@ -111,48 +130,6 @@ impl StepList {
     /// The names of the tensors that the steps behind the model write.
     pub fn outputs_behind_model(&self) -> impl Iterator<Item = &str> {
         self.names_written(self.model.unwrap_or(self.steps.len())..self.steps.len())
-    }
-
-    /// Runs the steps before the model, or all without a model, on the tensors that `input` has by name.
-    ///
-    /// # Errors
-    /// That of the first step that fails, after its number and kind.
-    pub fn begin(&self, input: impl Fn(&str) -> Option<Tensor>) -> Result<StepTensors<'_>, Error> {
-        let mut tensors = self.tensors(false, input);
-        tensors.run(0..self.model.unwrap_or(self.steps.len()))?;
-        Ok(tensors)
-    }
-
-    /// Runs the steps behind the model on the tensors that `input` has by name: those that were there before the model ran
-    /// and its outputs.
-    ///
-    /// # Errors
-    /// That of the first step that fails, after its number and kind.
-    pub fn finish(&self, input: impl Fn(&str) -> Option<Tensor>) -> Result<StepTensors<'_>, Error> {
-        let mut tensors = self.tensors(true, input);
-        tensors.run(self.model.unwrap_or(self.steps.len())..self.steps.len())?;
-        Ok(tensors)
-    }
-
-    /// Runs a list without a model, and returns the tensors of these names; `None` for a name that no step writes and
-    /// `input` does not have.
-    ///
-    /// # Errors
-    /// As [`Self::begin`].
-    pub fn run(&self, input: impl Fn(&str) -> Option<Tensor>, outputs: &[&str]) -> Result<Vec<Option<Tensor>>, Error> {
-        let mut tensors = self.begin(&input)?;
-        Ok(outputs.iter().map(|name| tensors.take(name).or_else(|| input(name))).collect())
-    }
-
-    /// The tensors that are there before a step on one side of the model has run.
-    fn tensors(&self, is_behind_model: bool, input: impl Fn(&str) -> Option<Tensor>) -> StepTensors<'_> {
-        let mut by_index = vec![None; self.names.len()];
-        for ListInput { index, .. } in self.inputs.iter().filter(|input| input.is_behind_model == is_behind_model) {
-            if let (Some(place), Some(name)) = (by_index.get_mut(*index), self.names.get(*index)) {
-                *place = input(name);
-            }
-        }
-        StepTensors { list: self, by_index }
     }
 
     fn names_read(&self, is_behind_model: bool) -> impl Iterator<Item = &str> {
@@ -186,8 +163,11 @@ impl StepList {
                 _ => Err(at(placed.offset, "the step \"model\" has no parameters and no ports".to_owned())),
             };
         }
+        if name == call::NAME {
+            return self.add_call(text, placed.offset, members, read_file);
+        }
         let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
-            let known: Vec<_> = KINDS.iter().map(|kind| kind.name).chain([MODEL_STEP]).collect();
+            let known: Vec<_> = KINDS.iter().map(|kind| kind.name).chain([call::NAME, MODEL_STEP]).collect();
             return Err(at(placed.offset, format!("\"step\": unknown kind \"{name}\"; known are {}", quoted(&known))));
         };
         let read = connections(text, members, ["input", "inputs"], kind.inputs)?;
@@ -213,7 +193,40 @@ impl StepList {
         let step = (kind.build)(&fields)?;
         let inputs = read.into_iter().map(|name| name.map(|name| self.index_of_read(name))).collect();
         let outputs = written.into_iter().map(|name| name.map(|name| self.index_of(name))).collect();
-        self.steps.push(ListedStep { kind, step, inputs, outputs });
+        self.steps.push(ListedStep { work: StepWork::Own(kind, step), inputs, outputs });
+        Ok(())
+    }
+
+    fn add_call(
+        &mut self,
+        text: &str,
+        offset: usize,
+        members: &[PlacedMember],
+        read_file: &ReadStepFile<'_>,
+    ) -> Result<(), Error> {
+        let (wanted, connected) = (Vec::new(), Vec::new());
+        let fields = StepFields {
+            declared: call::FIELDS,
+            members,
+            wanted,
+            connected,
+            input_names: &[],
+            read_file,
+            text,
+            offset,
+        };
+        if let Some(member) = members.iter().find(|member| ["input", "output"].contains(&member.name.as_str())) {
+            let PlacedMember { name, offset, .. } = member;
+            let line = line(text, *offset);
+            return Err(Error::invalid(format!(
+                "line {line}: \"{name}\": the step \"infer\" has \"{name}s\", an object from tensors of the model to those of the list"
+            )));
+        }
+        fields.check(&STRUCTURE)?;
+        let (call, tensors) = ModelCall::build(&fields)?;
+        let inputs = tensors.read.into_iter().map(|name| Some(self.index_of_read(name))).collect();
+        let outputs = tensors.written.into_iter().map(|name| Some(self.index_of(name))).collect();
+        self.steps.push(ListedStep { work: StepWork::Call(call), inputs, outputs });
         Ok(())
     }
 
@@ -240,48 +253,16 @@ impl StepList {
 
 impl fmt::Debug for StepList {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_list().entries(self.steps.iter().map(|step| step.kind.name)).finish()
-    }
-}
-
-impl StepTensors<'_> {
-    /// Moves the tensor with this name out; `None` for one that no step wrote and that was not given.
-    pub fn take(&mut self, name: &str) -> Option<Tensor> {
-        let index = self.list.names.iter().position(|known| known == name)?;
-        self.by_index.get_mut(index)?.take()
-    }
-
-    /// The tensor with this name; `None` as for [`Self::take`].
-    pub fn get(&self, name: &str) -> Option<&Tensor> {
-        let index = self.list.names.iter().position(|known| known == name)?;
-        self.by_index.get(index)?.as_ref()
-    }
-
-    fn run(&mut self, range: Range<usize>) -> Result<(), Error> {
-        let first = range.start;
-        for (index, step) in self.list.steps.get(range).unwrap_or_default().iter().enumerate() {
-            let number = self.list.number(first + index);
-            let prefixed = |error: Error| error.with_prefix(&format!("step {number} ({}): ", step.kind.name));
-            let results = step.run(&self.by_index).map_err(prefixed)?;
-            for (result, place) in results.into_iter().zip(&step.outputs) {
-                if let Some(tensor) = place.and_then(|place| self.by_index.get_mut(place)) {
-                    *tensor = result;
-                }
-            }
-        }
-        Ok(())
+        formatter.debug_list().entries(self.steps.iter().map(ListedStep::kind_name)).finish()
     }
 }
 
 impl ListedStep {
-    fn run(&self, tensors: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
-        let inputs = self.inputs.iter().map(|index| index.and_then(|index| tensors.get(index)?.as_ref()));
-        let inputs: Vec<_> = inputs.collect();
-        let given = self.kind.inputs.iter().zip(&inputs);
-        if let Some((port, _)) = given.into_iter().find(|(port, tensor)| !port.is_optional && tensor.is_none()) {
-            return Err(Error::invalid(format!("'{}' needs a tensor, but none came", port.name)));
+    const fn call(&self) -> Option<&ModelCall> {
+        match &self.work {
+            StepWork::Call(call) => Some(call),
+            StepWork::Own(..) => None,
         }
-        self.step.run(&inputs)
     }
 }
 
@@ -359,126 +340,4 @@ fn connect(names: &mut Vec<Option<String>>, index: usize, port: &StepPort, value
 
 fn member<'a>(members: &'a [PlacedMember], name: &str) -> Option<&'a PlacedMember> {
     members.iter().find(|member| member.name == name)
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-mod tests {
-    use super::*;
-    use crate::tensors::{floats, of_floats};
-
-    fn read(text: &str) -> Result<StepList, Error> {
-        StepList::read(text, &|_, _| Err("no such file".to_owned()))
-    }
-
-    #[test]
-    fn steps_run_in_order_on_tensors_by_name() {
-        let list = read(
-            r#"{"steps": [
-                {"step": "cast", "input": "x", "output": "whole", "datatype": "INT64"},
-                {"step": "cast", "inputs": {"input": "whole"}, "outputs": {"output": "y"}, "datatype": "FP32"}
-            ]}"#,
-        );
-        let list = list.unwrap();
-        assert_eq!(list.inputs().collect::<Vec<_>>(), ["x"]);
-        assert_eq!(list.outputs().collect::<Vec<_>>(), ["whole", "y"]);
-        let x = of_floats(&[3], vec![1.7, -2.9, 0.0]);
-        let got = list.run(|name| (name == "x").then(|| x.clone()), &["y", "x", "z"]).unwrap();
-        assert_eq!(floats("y", got[0].as_ref().unwrap()).unwrap()[..], [1.0, -2.0, 0.0]);
-        assert_eq!(got[1].as_ref(), Some(&x));
-        assert_eq!(got[2], None);
-        let error = list.run(|_| None, &["y"]).unwrap_err();
-        assert_eq!(error.text(), "step 1 (cast): 'input' needs a tensor, but none came");
-    }
-
-    #[test]
-    fn steps_behind_the_model_read_what_was_there_before_it() {
-        let list = read(
-            r#"{"steps": [
-                {"step": "cast", "input": "x", "output": "whole", "datatype": "INT64"},
-                {"step": "model"},
-                {"step": "cast", "input": "whole", "output": "y", "datatype": "FP32"},
-                {"step": "cast", "input": "x", "output": "z", "datatype": "FP32"},
-                {"step": "cast", "input": "y", "output": "again", "datatype": "INT64"}
-            ]}"#,
-        );
-        let list = list.unwrap();
-        assert_eq!(list.inputs().collect::<Vec<_>>(), ["x"]);
-        assert_eq!(list.inputs_behind_model().collect::<Vec<_>>(), ["whole", "x"]);
-        let (x, whole) = (of_floats(&[1], vec![1.7]), of_floats(&[1], vec![3.0]));
-        let named = |name: &str| match name {
-            "x" => Some(x.clone()),
-            "whole" => Some(whole.clone()),
-            _ => None,
-        };
-        let mut got = list.finish(named).unwrap();
-        assert_eq!(floats("y", &got.take("y").unwrap()).unwrap()[..], [3.0]);
-        assert_eq!(floats("z", &got.take("z").unwrap()).unwrap()[..], [1.7]);
-        // The steps before the model have nothing that those behind it write.
-        assert!(list.begin(named).unwrap().get("y").is_none());
-    }
-
-    #[test]
-    fn a_model_may_stand_between_steps() {
-        let list = read(
-            r#"{"steps": [
-                {"step": "cast", "input": "x", "output": "whole", "datatype": "INT64"},
-                {"step": "model"},
-                {"step": "cast", "input": "scores", "output": "y", "datatype": "INT64"},
-                {"step": "cast", "input": "extra", "output": "z", "datatype": "INT64"}
-            ]}"#,
-        );
-        let list = list.unwrap();
-        assert!(list.has_model());
-        assert_eq!(list.inputs().collect::<Vec<_>>(), ["x"]);
-        assert_eq!(list.outputs().collect::<Vec<_>>(), ["whole"]);
-        assert_eq!(list.inputs_behind_model().collect::<Vec<_>>(), ["scores", "extra"]);
-        assert_eq!(list.outputs_behind_model().collect::<Vec<_>>(), ["y", "z"]);
-        let scores = of_floats(&[1], vec![2.5]);
-        let error = list.finish(|name| (name == "scores").then(|| scores.clone())).err().unwrap();
-        assert_eq!(error.text(), "step 4 (cast): 'input' needs a tensor, but none came");
-    }
-
-    #[test]
-    fn a_fault_in_a_list_is_named_with_its_line() {
-        let check = |text: &str, want: &str| assert_eq!(read(text).err().unwrap().text(), want, "{text}");
-        let known = KINDS.iter().map(|kind| kind.name).chain(["model"]).collect::<Vec<_>>();
-        check(
-            r#"{"steps": [{"step": "model", "x": 1}]}"#,
-            "step 1: line 1: the step \"model\" has no parameters and no ports",
-        );
-        let twice = r#"{"steps": [{"step": "model"}, {"step": "model"}]}"#;
-        check(twice, "step 2: line 1: the step \"model\" may be there once");
-        check("{\n\"steps\": [}", "line 2: Invalid value.");
-        check("[]", "line 1: the file must be {\"steps\": [...]}");
-        check("{\"steps\": []}", "line 1: \"steps\" must have 1 to 64 elements");
-        let many = |count: usize| format!("{{\"steps\": [{}]}}", vec![r#"{"step": "model"}"#; count].join(","));
-        check(&many(STEPS_MAX + 1), "line 1: \"steps\" must have 1 to 64 elements");
-        check(&many(STEPS_MAX), "step 2: line 1: the step \"model\" may be there once");
-        check("{\"steps\": [1],\n\"more\": 1}", "line 2: unknown member \"more\": the file must be {\"steps\": [...]}");
-        check("{\"steps\": [1]}", "step 1: line 1: a step must be an object");
-        check("{\"steps\": [\n{}]}", "step 1: line 2: \"step\" must name the kind of the step");
-        let unknown = format!("step 1: line 1: \"step\": unknown kind \"x\"; known are {}", quoted(&known));
-        check(r#"{"steps": [{"step": "x"}]}"#, &unknown);
-        let cast = |rest: &str| format!("{{\"steps\": [{{\"step\": \"cast\",\n{rest}}}]}}");
-        let bad = |rest: &str, want: &str| check(&cast(rest), want);
-        bad(r#""output": "y""#, "step 1: line 1: \"inputs\": the tensor of \"input\" is missing");
-        bad(r#""input": "x""#, "step 1: line 1: \"outputs\": the step must write a tensor");
-        bad(r#""input": 1"#, "step 1: line 2: \"input\" must be the name of a tensor");
-        bad(r#""inputs": {"in": "x"}"#, "step 1: line 2: \"inputs\": unknown port \"in\"; known are \"input\"");
-        bad(r#""input": "x", "inputs": {"input": "x"}"#, "step 1: line 2: \"inputs\": \"input\" is connected twice");
-        bad(
-            r#""input": "x", "output": "y", "datatype": "FP8""#,
-            "step 1: line 2: \"datatype\": must be one of \"BOOL\", \"UINT8\", \"UINT16\", \"UINT32\", \"UINT64\", \"INT8\", \"INT16\", \
-             \"INT32\", \"INT64\", \"FP16\", \"BF16\", \"FP32\", \"FP64\"",
-        );
-        bad(
-            r#""input": "x", "output": "y", "type": "FP32""#,
-            "step 1: line 2: \"type\": unknown parameter; known are \"datatype\"",
-        );
-        bad(
-            r#""input": "x", "output": "y", "datatype": "FP32", "datatype": "FP32""#,
-            "step 1: line 2: \"datatype\": is given twice",
-        );
-    }
 }

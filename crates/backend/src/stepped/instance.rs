@@ -1,0 +1,128 @@
+//! An instance of a model with steps.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::stepped::calls::Calls;
+use crate::stepped::progress::Progress;
+use crate::{Batch, InFlightState, Instance, Request, RunWatch, Threads};
+use base::tensor::{Shape, Tensor};
+use base::time::Clock;
+use model::ModelSpec;
+use model::spec::steps::ModelSteps;
+
+/// An instance of a model with steps: that of the model between them, if there is one, and the requests that wait for
+/// other models.
+pub(super) struct SteppedInstance {
+    pub(super) spec: Arc<ModelSpec>,
+    pub(super) steps: Arc<ModelSteps>,
+    pub(super) inner: Option<Box<dyn Instance>>,
+    /// `None` if no step runs another model.
+    pub(super) calls: Option<Calls>,
+}
+
+impl Instance for SteppedInstance {
+    fn run(&mut self, batch: Batch) {
+        let Batch { requests, clock, ended, .. } = batch;
+        let mut ready = Vec::new();
+        for mut request in requests {
+            if self.inner.is_none() {
+                request.responder.stamps.input_end = clock();
+            }
+            let progress = Progress::new(&self.spec, &self.steps, request, clock);
+            ready.extend(progress.advance(self.calls.as_mut()));
+        }
+        self.run_engine(ready, ended, clock);
+    }
+
+    fn poll_flight(&mut self, clock: Clock) -> InFlightState {
+        let mut ready = Vec::new();
+        while let Some(progress) = self.calls.as_mut().and_then(Calls::poll) {
+            ready.extend(progress.advance(self.calls.as_mut()));
+        }
+        self.run_engine(ready, Vec::new(), clock);
+        let engine = self.inner.as_mut().map_or_else(InFlightState::default, |inner| inner.poll_flight(clock));
+        match &mut self.calls {
+            Some(calls) => calls.state_beside(engine),
+            None => engine,
+        }
+    }
+
+    fn set_threads(&mut self, threads: &Threads) {
+        if let Some(inner) = &mut self.inner {
+            inner.set_threads(threads);
+        }
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        if let Some(calls) = &mut self.calls {
+            calls.set_waker(waker.clone());
+        }
+        if let Some(inner) = &mut self.inner {
+            inner.set_waker(waker);
+        }
+    }
+
+    fn set_watch(&mut self, watch: Arc<RunWatch>) {
+        if let Some(inner) = &mut self.inner {
+            inner.set_watch(watch);
+        }
+    }
+
+    fn event_source(&self) -> Option<Arc<OwnedFd>> {
+        self.inner.as_ref().and_then(|inner| inner.event_source())
+    }
+}
+
+impl SteppedInstance {
+    /// Runs the model between the steps on requests: a batch for each combination of shapes.
+    fn run_engine(&mut self, requests: Vec<Request>, ended: Vec<usize>, clock: Clock) {
+        let Some(inner) = &mut self.inner else { return };
+        let mut groups: Vec<Vec<Request>> = Vec::new();
+        for request in requests {
+            let engine = self.steps.engine.as_ref().filter(|engine| !engine.has_batch_axis());
+            if let Some(outputs) = engine.and_then(|engine| engine.outputs_without_rows(&request.inputs)) {
+                answer_without_run(request, outputs, clock);
+                continue;
+            }
+            let rows_max = self.spec.rows_max;
+            let has_room = |group: &Vec<Request>| rows_of(group).saturating_add(request.rows) <= rows_max.max(1);
+            let shapes = shapes_of(&self.spec, &request);
+            let fits = |group: &Vec<Request>| {
+                group.first().is_some_and(|first| shapes_of(&self.spec, first) == shapes) && has_room(group)
+            };
+            match groups.iter_mut().find(|group| fits(group)) {
+                Some(group) => group.push(request),
+                None => groups.push(vec![request]),
+            }
+        }
+        let mut ended = Some(ended);
+        for mut requests in groups {
+            let rows = rows_of(&requests);
+            for (index, request) in requests.iter_mut().enumerate() {
+                request.responder.set_batch(rows, index == 0);
+            }
+            inner.run(Batch { requests, rows, clock, ended: ended.take().unwrap_or_default() });
+        }
+    }
+}
+
+fn rows_of(requests: &[Request]) -> u32 {
+    requests.iter().fold(0, |sum, request| sum.saturating_add(request.rows))
+}
+
+/// The shapes of a request's inputs without their batch axis.
+fn shapes_of(spec: &ModelSpec, request: &Request) -> Vec<Shape> {
+    let skipped = usize::from(spec.has_batch_axis());
+    request.inputs.iter().map(|tensor| tensor.shape.iter().skip(skipped).copied().collect()).collect()
+}
+
+/// Answers a request for which there is nothing to run.
+fn answer_without_run(mut request: Request, outputs: Vec<Tensor>, clock: Clock) {
+    let now = clock();
+    let stamps = &mut request.responder.stamps;
+    (stamps.input_end, stamps.infer_end, stamps.output_end) = (now, now, now);
+    request.responder.set_batch(request.rows, true);
+    request.responder.send(Ok(outputs));
+}
