@@ -113,6 +113,7 @@ mod supervision;
 mod supply_chain;
 mod terminal;
 mod text_example;
+mod text_interfaces;
 mod tls;
 mod trace;
 mod trees;

@@ -286,6 +286,8 @@ impl Reach {
                 | Route::Logging
                 | Route::TraceSetting(_)
                 | Route::Metrics
+                | Route::Text(..)
+                | Route::TextModels
                 | Route::Hosted(_)
                 | Route::ModelMetadata(_)
                 | Route::ModelReady(_)

@@ -8,7 +8,7 @@ pub mod front_end;
 pub mod grpc;
 pub mod infer;
 pub mod keys;
-mod limits;
+pub mod limits;
 pub mod logging;
 pub mod orca;
 mod outputs;
@@ -18,6 +18,7 @@ pub mod repository;
 pub mod rest;
 pub mod route;
 pub mod shared_memory;
+pub mod text;
 pub mod timing;
 pub mod trace;
 

@@ -274,11 +274,12 @@ impl Route<'_> {
             Self::ServerLive | Self::ServerReady | Self::ModelReady(_) => ApiCategory::Health,
             Self::Links
             | Self::ServerMetadata
+            | Self::TextModels
             | Self::ModelMetadata(_)
             | Self::Docs
             | Self::OpenApi
             | Self::ModelOpenApi(_) => ApiCategory::Metadata,
-            Self::ModelInfer(_) | Self::ModelGenerate(..) => ApiCategory::Inference,
+            Self::ModelInfer(_) | Self::ModelGenerate(..) | Self::Text(..) => ApiCategory::Inference,
             Self::Logging => ApiCategory::Logging,
             Self::TraceSetting(_) => ApiCategory::Trace,
             Self::SharedMemory(..) => ApiCategory::SharedMemory,

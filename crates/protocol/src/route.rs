@@ -5,6 +5,7 @@
 
 use crate::repository::named_repository;
 use crate::shared_memory::RegionKind;
+use crate::text::TextPath;
 use base::error::{Code, Error};
 use model::name::is_model_name;
 use wire::message::Method;
@@ -58,6 +59,10 @@ pub enum Route<'a> {
     SharedMemory(RegionKind, RegionAction, &'a str),
     /// `GET` and `POST /v2[/models/M]/trace/setting`; without a model the setting of the server.
     TraceSetting(Option<ModelPath<'a>>),
+    /// `POST /embed`, `/v1/embeddings` and others of text models, also behind `/models/M`; with the name in the path.
+    Text(TextPath, Option<&'a str>),
+    /// `GET /v1/models`.
+    TextModels,
     /// The metrics, where the Vertex AI front end leads to them.
     Metrics,
     /// Endpoints below `/models` of the SageMaker front end.
@@ -202,6 +207,7 @@ impl<'a> PathEndpoint<'a> {
     pub const fn inferred_model(&self) -> Option<&'a str> {
         match self.target {
             PathTarget::Model(name, _, RouteAction::Infer | RouteAction::Generate(_)) => Some(name),
+            PathTarget::Server(Route::Text(_, name)) => name,
             PathTarget::Server(Route::ModelInfer(ModelPath { name, .. })) => Some(name),
             _ => None,
         }
@@ -229,6 +235,7 @@ impl<'a> PathEndpoint<'a> {
 impl<'a> PathTarget<'a> {
     fn route(self, method: Method) -> Result<Route<'a>, Error> {
         match self {
+            PathTarget::Server(Route::Text(_, Some(name))) if !is_model_name(name) => Err(unknown_model(name)),
             PathTarget::Server(route) => Ok(route),
             PathTarget::NamedRepository => Err(named_repository()),
             PathTarget::HostedModels => {
@@ -338,6 +345,9 @@ pub(super) fn find_endpoint(path: &str) -> Option<(AllowedMethods, PathTarget<'_
     if path == "/" {
         return served(Route::Links);
     }
+    if let Some(text) = text_endpoint(path) {
+        return Some(text);
+    }
     let mut parts = path.strip_prefix("/v2")?.split('/');
     // Text between `v2` and the first slash means another word, as in `/v2x`.
     if !parts.next()?.is_empty() {
@@ -361,6 +371,28 @@ pub(super) fn find_endpoint(path: &str) -> Option<(AllowedMethods, PathTarget<'_
         ["cudasharedmemory", rest @ ..] => shared_memory(RegionKind::Cuda, rest),
         _ => None,
     }
+}
+
+/// The endpoints of text models: of the one that the path or the body names, or of the only one.
+fn text_endpoint(path: &str) -> Option<(AllowedMethods, PathTarget<'_>)> {
+    if path == "/v1/models" {
+        return Some((AllowedMethods::Get, PathTarget::Server(Route::TextModels)));
+    }
+    let (name, rest) = match path.strip_prefix("/models/").and_then(|rest| rest.find('/').map(|at| rest.split_at(at))) {
+        Some((name, rest)) => (Some(name), rest),
+        None => (None, path),
+    };
+    let path = match rest {
+        "/embed" => TextPath::Embed,
+        "/embed_sparse" => TextPath::EmbedSparse,
+        "/embeddings" | "/v1/embeddings" => TextPath::Embeddings,
+        "/predict" => TextPath::Predict,
+        "/rerank" => TextPath::Rerank,
+        "/v1/rerank" | "/v2/rerank" => TextPath::RerankDocuments,
+        "/similarity" => TextPath::Similarity,
+        _ => return None,
+    };
+    Some((AllowedMethods::Post, PathTarget::Server(Route::Text(path, name))))
 }
 
 /// The endpoints of a model; `rest` is the path after its name and version.

@@ -21,4 +21,5 @@ pub mod rest;
 mod row_shares;
 pub mod shard_requests;
 pub mod stream;
+pub mod text;
 pub mod tracing;

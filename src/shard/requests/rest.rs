@@ -29,6 +29,7 @@ use crate::protocol::route::{
     Delivery, ModelPath, PathEndpoint, RegionAction, RepositoryAction, Route, unavailable_model,
 };
 use crate::protocol::shared_memory::{self, RegionKind, Regions};
+use crate::protocol::text::TextPath;
 use crate::protocol::timing::{self, Timing};
 use crate::protocol::trace;
 use crate::queue::one_shot::Lease;
@@ -45,6 +46,8 @@ use crate::shard::requests::infer_pipeline::{self, NoHooks, PipelineInput, Pipel
 use crate::shard::requests::keys::AdmittedRequest;
 use crate::shard::requests::offload::{DecodedAhead, decode_ahead};
 use crate::shard::requests::reply_stream::ReplyStream;
+use crate::shard::requests::text::{self, TextMessage};
+
 use crate::shard::requests::tracing::{FrontTrace, HttpTrace, ShownFailure};
 use crate::shard::services::console;
 use crate::shard::services::control_request::{ControlLease, OrderOrigin};
@@ -160,6 +163,8 @@ pub async fn handle_message(
                 None => return None,
             }
         }
+        // Boxed: large, and few requests are of this kind.
+        Ok(Route::Text(path, model)) => Ok(Box::pin(run_text(shard, (path, model), &fields, body, records)).await),
         Ok(Route::ModelReady(path)) => model_ready(shard, path).await,
         Ok(Route::Repository(action)) => repository(shard, action, &body.bytes).await,
         Ok(Route::Logging) => log_settings(shard, method, &body.bytes),
@@ -220,6 +225,21 @@ async fn run_generate(
             reply
         })
     })
+}
+
+/// Runs a call of the text interfaces.
+async fn run_text(
+    shard: &Rc<Shard>,
+    (path, model): (TextPath, Option<&str>),
+    fields: &Fields,
+    body: ReceivedBody,
+    records: RequestRecords<'_>,
+) -> Reply {
+    let ReceivedBody { bytes: body, memory } = body;
+    let (trace, forwarded) = (open_trace(shard, records.traced(fields)), forwarded(shard, fields));
+    let mut reply = text::run(shard, TextMessage { path, model, body, memory, records, trace, forwarded }).await;
+    shard.report_load(&mut reply, AskedFields::read(fields, FrontEnd::Kserve).load_format_of(shard));
+    reply
 }
 
 /// Adds to a fault in the JSON that the header is missing which says where it ends, if the content type says that the
@@ -450,6 +470,7 @@ async fn plain_body(
 
 fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
     Ok(match route {
+        Route::TextModels => text::models_reply(shard),
         Route::ServerMetadata => server::metadata_reply(shard.name(), shard.version(), shard.extensions()),
         Route::ServerLive if shard.server_context.service.follows_triton => server::bare_health_reply(true),
         Route::ServerReady if shard.server_context.service.follows_triton => {
@@ -475,6 +496,7 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
         | Route::ModelInfer(_)
         | Route::Hosted(_)
         | Route::Metrics
+        | Route::Text(..)
         | Route::Links
         | Route::ModelReady(_)
         | Route::Repository(_)

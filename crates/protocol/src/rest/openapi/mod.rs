@@ -209,6 +209,70 @@ const ENDPOINTS: &[RestEndpoint] = &[
         Events,
     ),
     RestEndpoint::post(
+        "[/models/{model}]/embed",
+        "embed",
+        "Texts to vectors, in the form of text-embeddings-inference",
+        Json("Object"),
+        Json("Object"),
+    ),
+    RestEndpoint::post(
+        "[/models/{model}]/embed_sparse",
+        "embedSparse",
+        "Texts to sparse vectors",
+        Json("Object"),
+        Json("Object"),
+    ),
+    RestEndpoint::post(
+        "[/models/{model}]/embeddings",
+        "embeddings",
+        "Texts to vectors, in the form of OpenAI",
+        Json("Object"),
+        Json("Object"),
+    ),
+    RestEndpoint::post(
+        "[/models/{model}]/predict",
+        "predict",
+        "Texts, or pairs of them, to the scores of classes",
+        Json("Object"),
+        Json("Object"),
+    ),
+    RestEndpoint::post(
+        "[/models/{model}]/rerank",
+        "rerank",
+        "Texts by their relevance for a query",
+        Json("Object"),
+        Json("Object"),
+    ),
+    RestEndpoint::post(
+        "[/models/{model}]/similarity",
+        "similarity",
+        "How similar texts are to another",
+        Json("Object"),
+        Json("Object"),
+    ),
+    RestEndpoint::post(
+        "[/models/{model}]/v1/embeddings",
+        "embeddingsV1",
+        "Texts to vectors, in the form of OpenAI",
+        Json("Object"),
+        Json("Object"),
+    ),
+    RestEndpoint::post(
+        "[/models/{model}]/v1/rerank",
+        "rerankV1",
+        "Documents by their relevance for a query, in the form of Cohere and Jina",
+        Json("Object"),
+        Json("Object"),
+    ),
+    RestEndpoint::post(
+        "[/models/{model}]/v2/rerank",
+        "rerankV2",
+        "Documents by their relevance for a query, in the form of Cohere and Jina",
+        Json("Object"),
+        Json("Object"),
+    ),
+    RestEndpoint::get("/v1/models", "textModels", "The models, in the form of OpenAI", Json("Object")),
+    RestEndpoint::post(
         "/v2/repository[/{repository}]/index",
         "repositoryIndex",
         "Lists the models",
@@ -329,6 +393,7 @@ mod tests {
     use super::*;
     use crate::route::{Delivery, RegionAction, RepositoryAction, Route, route};
     use crate::shared_memory::RegionKind;
+    use crate::text::TextPath;
     use wire::message::Method;
 
     /// Numbers all routes, from 0 on. A new route does not compile without a number.
@@ -360,10 +425,20 @@ mod tests {
             Route::Links => 23,
             Route::Docs => 24,
             Route::ModelOpenApi(_) => 25,
+            Route::Text(path, _) => match path {
+                TextPath::Embed => 26,
+                TextPath::EmbedSparse => 27,
+                TextPath::Embeddings => 28,
+                TextPath::Predict => 29,
+                TextPath::Rerank => 30,
+                TextPath::RerankDocuments => 31,
+                TextPath::Similarity => 32,
+            },
+            Route::TextModels => 33,
             Route::Metrics | Route::Hosted(_) => panic!("on ports of hosting services, which have their own contract"),
         }
     }
-    const ROUTE_COUNT: usize = 26;
+    const ROUTE_COUNT: usize = 34;
 
     #[test]
     fn every_route_is_in_the_document_and_nothing_else() {

@@ -1,0 +1,221 @@
+//! The interfaces of text models, by plain HTTP and by OpenAI's and Cohere's own clients: models whose tensors have the names
+//! of their task, from a tokenizer of eight words and networks of one operator.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::folder::Folder;
+use crate::support::http;
+use crate::support::onnx::{FLOAT, INT64, Onnx};
+use crate::support::python::Environment;
+use crate::support::server::Server;
+
+const WORDS: [&str; 8] = ["[PAD]", "[UNK]", "good", "great", "love", "bad", "awful", "hate"];
+/// The vector of each word.
+const TABLE: [[f32; 3]; 8] = [
+    [0.0, 0.0, 0.0],
+    [0.0, 0.0, 1.0],
+    [1.0, 0.0, 0.0],
+    [0.8, 0.6, 0.0],
+    [0.6, 0.8, 0.0],
+    [-1.0, 0.0, 0.0],
+    [-0.8, 0.6, 0.0],
+    [-0.6, -0.8, 0.0],
+];
+
+fn tokenizer() -> String {
+    let vocabulary: serde_json::Map<_, _> =
+        WORDS.iter().enumerate().map(|(index, word)| ((*word).to_owned(), json!(index))).collect();
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"}
+    })
+    .to_string()
+}
+
+/// A network from ids to the vectors of their words.
+fn vectors() -> Onnx {
+    let table: Vec<u8> = TABLE.iter().flatten().flat_map(|value| value.to_le_bytes()).collect();
+    let graph = Onnx::default().constant("table", FLOAT, &[8, 3], &table).input("input_ids", INT64, &[-1, -1]);
+    graph.node("Gather", &["table", "input_ids"], &["states"], &[]).output("states", FLOAT, &[-1, -1, 3])
+}
+
+fn write(repository: &Path, model: &str, inputs: &[&str], outputs: &str, steps: &str) {
+    let version = repository.join(model).join("1");
+    fs::create_dir_all(&version).unwrap();
+    let inputs: String = inputs
+        .iter()
+        .map(|name| format!("input {{ name: \"{name}\" data_type: TYPE_STRING dims: [ 1 ] }}\n"))
+        .collect();
+    let config = format!("max_batch_size: 8\n{inputs}{outputs}");
+    fs::write(repository.join(model).join("config.pbtxt"), config).unwrap();
+    fs::write(version.join("steps.json"), steps).unwrap();
+    fs::write(version.join("tokenizer.json"), tokenizer()).unwrap();
+    fs::write(version.join("model.onnx"), vectors().into_bytes()).unwrap();
+}
+
+/// An embedder; with `is_pair` the vectors of query and text together, whose first number is the score of a reranker.
+fn add_models(repository: &Path) {
+    let tokenize = |text: &str| {
+        format!(
+            r#"{{"step": "tokenize", {text}, "outputs": {{"ids": "input_ids", "mask": "mask"}}, "file": "tokenizer.json", "pad_token": "[PAD]"}},
+            {{"step": "model"}}, {{"step": "pool", "inputs": {{"states": "states", "mask": "mask"}}, "output": "vector", "mode": "mean"}}"#
+        )
+    };
+    let embed = format!(
+        r#"{{"steps": [{}, {{"step": "cast", "input": "vector", "output": "embedding", "datatype": "FP32"}}]}}"#,
+        tokenize("\"input\": \"text\"")
+    );
+    write(repository, "words", &["text"], "output { name: \"embedding\" data_type: TYPE_FP32 dims: [ 3 ] }", &embed);
+    let mood = format!(
+        r#"{{"steps": [{}, {{"step": "head", "input": "vector", "outputs": {{"labels": "label", "scores": "score"}},
+            "activation": "none", "top_k": 3, "labels": ["nice", "warm", "unknown"]}}]}}"#,
+        tokenize("\"input\": \"text\"")
+    );
+    let outputs = "output { name: \"label\" data_type: TYPE_STRING dims: [ 3 ] }\noutput { name: \"score\" data_type: TYPE_FP32 dims: [ 3 ] }";
+    write(repository, "mood", &["text"], outputs, &mood);
+    let rank = format!(
+        r#"{{"steps": [{}, {{"step": "select", "input": "vector", "output": "score", "indices": [0]}}]}}"#,
+        tokenize(r#""inputs": {"text": "query", "pair": "text"}"#)
+    );
+    write(repository, "rank", &["query", "text"], "output { name: \"score\" data_type: TYPE_FP32 dims: [ 1 ] }", &rank);
+}
+
+fn post(server: &Server, path: &str, body: &Value) -> (u16, Value) {
+    let answer = http::post(server.http(), path, body.to_string().as_bytes()).unwrap();
+    (answer.status, serde_json::from_slice(&answer.body).unwrap_or(Value::Null))
+}
+
+#[test]
+fn texts_are_embedded_classified_and_ranked_on_the_paths_of_tei_openai_and_cohere() {
+    let folder = Folder::new("text-interfaces");
+    add_models(folder.path());
+    let server = Server::deuteron(folder.path(), &["--onnx-engine=embedded"]);
+    let check =
+        |path: &str, body: Value, want: Value| assert_eq!(post(&server, path, &body), (200, want), "{path} {body}");
+    check("/embed", json!({"inputs": "good"}), json!([[1.0, 0.0, 0.0]]));
+    check("/embed", json!({"inputs": ["Bad", "good bad"]}), json!([[-1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]));
+    check("/models/words/embed", json!({"inputs": "nothing"}), json!([[0.0, 0.0, 1.0]]));
+    let data = json!([{"object": "embedding", "embedding": [1.0, 0.0, 0.0], "index": 0}]);
+    let usage = json!({"prompt_tokens": 0, "total_tokens": 0});
+    let want = json!({"object": "list", "data": data, "model": "words", "usage": usage});
+    check("/v1/embeddings", json!({"input": "good", "model": "words"}), want.clone());
+    check("/embeddings", json!({"input": ["good"]}), want);
+    check(
+        "/similarity",
+        json!({"inputs": {"source_sentence": "good", "sentences": ["bad", "good"]}}),
+        json!([-1.0, 1.0]),
+    );
+    let scores =
+        json!([{"score": 1.0, "label": "nice"}, {"score": 0.0, "label": "warm"}, {"score": 0.0, "label": "unknown"}]);
+    check("/predict", json!({"inputs": "good"}), scores.clone());
+    check("/predict", json!({"inputs": ["good", "great"]}), json!([{"score": 0.9, "label": "LABEL_0"}]));
+    check("/models/mood/predict", json!({"inputs": [["good"]]}), json!([scores]));
+    let ranked = json!([{"index": 1, "score": 1.0}, {"index": 0, "score": 0.0}]);
+    check("/rerank", json!({"query": "good", "texts": ["bad", "good"]}), ranked);
+    let (status, answer) = post(
+        &server,
+        "/v2/rerank",
+        &json!({"model": "rank", "query": "good", "documents": ["bad", "good"], "top_n": 1}),
+    );
+    assert_eq!((status, &answer["results"]), (200, &json!([{"index": 1, "relevance_score": 1.0}])));
+    let models = http::get(server.http(), "/v1/models").unwrap();
+    let models: Value = serde_json::from_slice(&models.body).unwrap();
+    let names: Vec<_> = models["data"].as_array().unwrap().iter().map(|model| model["id"].clone()).collect();
+    assert_eq!(names, ["mood", "rank", "words"]);
+
+    let refused = |path: &str, body: Value, status: u16, want: &str| {
+        let (got, answer) = post(&server, path, &body);
+        let text = answer["error"].as_str().or(answer["message"].as_str()).unwrap_or_default().to_owned();
+        assert_eq!((got, text.as_str()), (status, want), "{path} {body}");
+    };
+    refused("/embed", json!({"inputs": ""}), 400, "'inputs' cannot be empty: a text has no characters");
+    refused(
+        "/embed",
+        json!({"inputs": vec!["good"; 9]}),
+        422,
+        "batch size 9 > maximum allowed batch size 8: send fewer texts, or raise max_batch_size of model 'words'",
+    );
+    refused("/embed_sparse", json!({"inputs": "good"}), 404, "no model that is loaded answers /embed_sparse");
+    refused(
+        "/v1/embeddings",
+        json!({"input": "good", "model": "other"}),
+        404,
+        "model 'other' is not found; those for /v1/embeddings are: words",
+    );
+    refused(
+        "/models/mood/embed",
+        json!({"inputs": "good"}),
+        422,
+        "model 'mood' does not answer /embed: that takes an embedding model (input 'text' BYTES, output 'embedding' FP32)",
+    );
+    let large = json!({"inputs": "a".repeat(2_000_001)});
+    let size = large.to_string().len();
+    refused("/embed", large, 413, &format!("the body has {size} bytes, more than the 2000000 allowed here"));
+    // Text clients count among the requests of their models.
+    let statistics = http::get(server.http(), "/v2/models/words/stats").unwrap();
+    let statistics: Value = serde_json::from_slice(&statistics.body).unwrap();
+    assert_eq!(statistics["model_stats"][0]["inference_stats"]["success"]["count"], 6);
+}
+
+#[test]
+fn a_call_names_its_model_where_several_answer_it() {
+    let folder = Folder::new("text-models");
+    add_models(folder.path());
+    fs::rename(folder.path().join("mood"), folder.path().join("second")).unwrap();
+    let words = folder.path().join("words");
+    for file in ["config.pbtxt", "1/steps.json"] {
+        fs::copy(words.join(file), folder.path().join("second").join(file)).unwrap();
+    }
+    let server = Server::deuteron(folder.path(), &["--onnx-engine=embedded"]);
+    let (status, answer) = post(&server, "/embed", &json!({"inputs": "good"}));
+    let want = "several models answer /embed: name one as \"model\", or in the path, as in /models/second/embed";
+    assert_eq!((status, answer["error"].as_str()), (422, Some(want)));
+    assert_eq!(post(&server, "/embed", &json!({"inputs": "good", "model": "second"})).0, 200);
+}
+
+/// OpenAI's and Cohere's packages; prints what they return.
+const CLIENTS: &str = r#"
+import sys, cohere, openai
+address = sys.argv[1]
+client = openai.OpenAI(base_url=f"http://{address}/v1", api_key="none", max_retries=0)
+print([model.id for model in client.models.list()])
+print(client.embeddings.create(model="words", input=["great", "hate"]).data[1].embedding)
+print(client.embeddings.create(model="words", input="great", encoding_format="float").data[0].embedding)
+print(client.embeddings.create(model="words", input="great", dimensions=2).data[0].embedding)
+try:
+    client.embeddings.create(model="other", input="great")
+except openai.NotFoundError as error:
+    print(error.body["message"])
+ranked = cohere.ClientV2("none", base_url=f"http://{address}").rerank(
+    model="rank", query="good", documents=["bad", "good", "great"], top_n=2)
+print([(result.index, round(result.relevance_score, 6)) for result in ranked.results])
+"#;
+
+#[test]
+fn the_clients_of_openai_and_cohere_work_as_they_are() {
+    let Some(environment) = Environment::create("text", "tests/text/requirements.txt", &["python3"]) else { return };
+    let folder = Folder::new("text-clients");
+    add_models(folder.path());
+    let server = Server::deuteron(folder.path(), &["--onnx-engine=embedded"]);
+    let output = Command::new(environment.python()).args(["-c", CLIENTS, &server.http().to_string()]).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let numbers = |line: &str| -> Vec<f64> { serde_json::from_str(line).unwrap() };
+    let lines: Vec<_> = printed.lines().collect();
+    assert_eq!(lines[0], "['mood', 'rank', 'words']");
+    let near = |line: &str, want: &[f64]| {
+        let got = numbers(line);
+        assert!(got.len() == want.len() && got.iter().zip(want).all(|(got, want)| (got - want).abs() < 1e-6), "{line}");
+    };
+    near(lines[1], &[-0.6, -0.8, 0.0]);
+    near(lines[2], &[0.8, 0.6, 0.0]);
+    near(lines[3], &[0.8, 0.6]);
+    assert_eq!(lines[4], "model 'other' is not found; those for /v1/embeddings are: words");
+    assert_eq!(lines[5], "[(1, 1.0), (2, 0.9)]");
+}
