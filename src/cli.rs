@@ -146,7 +146,8 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
                 let is_grpc = protocol == loadgen::target::Protocol::Grpc;
                 settings::local_address(is_grpc, environment.variables, environment.read_file)
             };
-            loadgen::flags::read(matches, &local).map(|settings| Command::Bench(Box::new(settings)))
+            loadgen::flags::read(matches, &local, environment.variables)
+                .map(|settings| Command::Bench(Box::new(settings)))
         }
         Some(("config", matches)) => {
             let (name, matches) = matches.subcommand().ok_or("expected `deuteron config show PATH`")?;

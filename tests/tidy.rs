@@ -90,7 +90,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     // Beside the server: it measures any server.
-    ("loadgen", &["budget", "error", "flags", "limits", "metrics", "protocol", "tensor", "time", "wire"]),
+    ("loadgen", &["budget", "connection", "error", "flags", "limits", "metrics", "protocol", "tensor", "time", "wire"]),
     // 4 program
     // The control thread and those that load for it.
     (

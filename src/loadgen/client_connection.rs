@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::loadgen::exchange::Exchange;
+use crate::loadgen::exchange::{Exchange, closed_failure};
 use crate::loadgen::failure::{FailureKind, RequestFailure};
 use crate::loadgen::request::OutgoingRequest;
 use crate::loadgen::socket::{BytesMoved, ClientSocket, Poller};
@@ -50,14 +50,18 @@ impl ClientConnection {
         Self { index, address, new_exchange, exchange, state, is_waiting_for_room: false, unsent: Vec::new() }
     }
 
-    /// Returns true if it is connected.
-    pub const fn is_up(&self) -> bool {
-        matches!(self.state, LinkState::Up(_))
+    /// Returns true if it is connected, with TLS after the handshake.
+    pub fn is_up(&self) -> bool {
+        matches!(self.state, LinkState::Up(_)) && self.exchange.is_ready()
     }
 
-    /// Returns true if it is connecting.
-    pub const fn is_connecting(&self) -> bool {
-        matches!(self.state, LinkState::Connecting(_))
+    /// Returns true if it is connecting, or in the handshake of TLS.
+    pub fn is_connecting(&self) -> bool {
+        match self.state {
+            LinkState::Down(_) => false,
+            LinkState::Connecting(_) => true,
+            LinkState::Up(_) => !self.exchange.is_ready(),
+        }
     }
 
     /// Returns true if it is neither connected nor connecting.
@@ -132,8 +136,9 @@ impl ClientConnection {
         match stream.read(buffer).map_err(|error| closed(&error))? {
             BytesMoved::Blocked => Ok(false),
             BytesMoved::Bytes(0) => {
+                let failure = closed_failure(&*self.exchange);
                 self.exchange.handle_end();
-                Err(RequestFailure::new(FailureKind::Closed, "the server closed the connection"))
+                Err(failure)
             }
             BytesMoved::Bytes(size) => {
                 self.exchange.handle_bytes(buffer.get(..size).unwrap_or_default())?;

@@ -8,13 +8,13 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::loadgen::description::{DescribedConfig, ModelDescription};
-use crate::loadgen::exchange::Exchange;
+use crate::loadgen::exchange::{Exchange, closed_failure};
 use crate::loadgen::failure::{FailureKind, RequestFailure};
-use crate::loadgen::http1::Http1Exchange;
-use crate::loadgen::http2::Http2Exchange;
+use crate::loadgen::new_exchange::new_exchange;
 use crate::loadgen::request::{OutgoingRequest, RequestMethod, RequestPlan};
 use crate::loadgen::statistics::ServerStatistics;
 use crate::loadgen::target::{Encoding, Protocol};
+use crate::loadgen::tls::missing_tls;
 use crate::wire::json::{Document, JsonValue};
 
 /// Timeout of the connect, and of each read and write.
@@ -101,13 +101,16 @@ impl ControlClient {
             }
             match stream.read(&mut buffer).map_err(|error| io_failure(&error))? {
                 0 => {
+                    let failure = closed_failure(&*exchange);
                     exchange.handle_end();
-                    let finished = exchange.poll_finished().map(|finished| finished.outcome);
-                    return finished.unwrap_or_else(|| {
-                        Err(RequestFailure::new(FailureKind::Closed, "the server closed the connection"))
-                    });
+                    return exchange.poll_finished().map_or(Err(failure), |finished| finished.outcome);
                 }
-                size => exchange.handle_bytes(buffer.get(..size).unwrap_or_default())?,
+                size => {
+                    let bytes = buffer.get(..size).unwrap_or_default();
+                    let missing_tls =
+                        if self.plan.tls.is_none() { missing_tls(bytes, self.plan.protocol) } else { None };
+                    missing_tls.map_or_else(|| exchange.handle_bytes(bytes), Err)?;
+                }
             }
         }
     }
@@ -120,11 +123,7 @@ impl ControlClient {
         stream.set_read_timeout(Some(TIMEOUT)).map_err(refused)?;
         stream.set_write_timeout(Some(TIMEOUT)).map_err(refused)?;
         stream.set_nodelay(true).map_err(refused)?;
-        let exchange: Box<dyn Exchange> = match self.plan.protocol {
-            Protocol::Http => Box::new(Http1Exchange::new(true)),
-            Protocol::Grpc => Box::new(Http2Exchange::new(&self.plan.address.authority(), &self.plan.fields, true)),
-        };
-        Ok((stream, exchange))
+        Ok((stream, new_exchange(&self.plan, true)))
     }
 }
 

@@ -1,10 +1,10 @@
 //! The protocol of a client connection without its socket: requests and received bytes go in, bytes to send and outcomes
-//! come out. Implemented by [`http1`](super::http1) and [`http2`](super::http2). Driven by
+//! come out. Implemented by [`http1`](super::http1), [`http2`](super::http2) and, around one of them, [`tls`](super::tls). Driven by
 //! [`client_connection`](super::client_connection) under load, and by [`control`](super::control) for single requests.
 
 use bytes::Bytes;
 
-use crate::loadgen::failure::RequestFailure;
+use crate::loadgen::failure::{FailureKind, RequestFailure};
 use crate::loadgen::request::OutgoingRequest;
 
 /// A request that has ended.
@@ -45,4 +45,17 @@ pub trait Exchange {
 
     /// Returns true if the server takes no further requests on this connection.
     fn is_over(&self) -> bool;
+
+    /// Returns true if requests can be sent: over TLS after the handshake, otherwise at once.
+    fn is_ready(&self) -> bool {
+        true
+    }
+}
+
+/// The failure of the requests of a connection that the server closed.
+pub fn closed_failure(exchange: &dyn Exchange) -> RequestFailure {
+    if exchange.is_ready() {
+        return RequestFailure::new(FailureKind::Closed, "the server closed the connection");
+    }
+    RequestFailure::new(FailureKind::Connect, "the server closed the connection during the TLS handshake")
 }

@@ -30,6 +30,7 @@ const OUTPUT_SIZE_MAX: usize = 256 * 1024;
 #[derive(Debug)]
 pub struct Http2Exchange {
     authority: String,
+    scheme: &'static str,
     /// Added to the head of every request.
     fields: Vec<(String, String)>,
     /// True if bodies of successes are stored.
@@ -102,6 +103,7 @@ impl Http2Exchange {
         settings::encode(&ours, &mut output);
         frame::encode_window_update(StreamId::CONNECTION, WINDOW - WINDOW_SIZE_INITIAL, &mut output);
         Self {
+            scheme: "http",
             authority: host.map_or(authority, |(_, value)| value).to_owned(),
             fields: own.map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect(),
             keeps_bodies,
@@ -123,6 +125,12 @@ impl Http2Exchange {
             output_at: 0,
             finished: VecDeque::new(),
         }
+    }
+
+    /// Sets the value of `:scheme`, which is `http` without it.
+    pub const fn with_scheme(mut self, scheme: &'static str) -> Self {
+        self.scheme = scheme;
+        self
     }
 
     /// Returns the number of streams that may be open now.
@@ -159,7 +167,7 @@ impl Http2Exchange {
         let own = self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let fields = [
             (":method", "POST"),
-            (":scheme", "http"),
+            (":scheme", self.scheme),
             (":path", outgoing.method.path()),
             (":authority", &self.authority),
             ("te", "trailers"),

@@ -14,15 +14,13 @@ use slab::Slab;
 
 use crate::loadgen::client_connection::ClientConnection;
 use crate::loadgen::clock;
-use crate::loadgen::exchange::{Exchange, FinishedRequest};
+use crate::loadgen::exchange::FinishedRequest;
 use crate::loadgen::failure::{FailureKind, RequestFailure};
-use crate::loadgen::http1::Http1Exchange;
-use crate::loadgen::http2::Http2Exchange;
+use crate::loadgen::new_exchange::new_exchange;
 use crate::loadgen::request::{OutgoingRequest, Requests};
 use crate::loadgen::schedule::Schedule;
 use crate::loadgen::sequence::LoadSequences;
 use crate::loadgen::socket::{Poller, ReadyConnection};
-use crate::loadgen::target::Protocol;
 use crate::loadgen::window::LoadWindow;
 use crate::time::Instant;
 
@@ -237,10 +235,13 @@ impl<'a> LoadThread<'a> {
             && clock::now().since(start) < CONNECT_TIMEOUT
         {
             self.poller.wait(WAIT_MAX, &mut ready)?;
-            for ready in ready.drain(..).filter(|ready| ready.is_writable) {
+            for ready in ready.drain(..) {
                 let Some(connection) = self.connections.get_mut(ready.index) else { continue };
-                let outcome = connection.handle_writable(&self.poller).and_then(|()| connection.flush(&self.poller));
-                if let Err(failure) = outcome {
+                let outcome = match ready.is_writable {
+                    true => connection.handle_writable(&self.poller),
+                    false => connection.handle_readable(&mut self.buffer).map(drop),
+                };
+                if let Err(failure) = outcome.and_then(|()| connection.flush(&self.poller)) {
                     connection.close(Some(&failure), clock::now());
                 }
             }
@@ -550,12 +551,5 @@ impl<'a> LoadThread<'a> {
 
 fn new_connection(plan: &ThreadPlan, index: usize) -> ClientConnection {
     let requests = Arc::clone(&plan.requests);
-    let new_exchange = move || -> Box<dyn Exchange> {
-        let plan = requests.plan();
-        match plan.protocol {
-            Protocol::Http => Box::new(Http1Exchange::new(false)),
-            Protocol::Grpc => Box::new(Http2Exchange::new(&plan.address.authority(), &plan.fields, false)),
-        }
-    };
-    ClientConnection::new(index, plan.address, Box::new(new_exchange))
+    ClientConnection::new(index, plan.address, Box::new(move || new_exchange(requests.plan(), false)))
 }

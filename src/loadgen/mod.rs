@@ -4,7 +4,7 @@
 //! Everything that decides, encodes or prints is pure and gets the time as an argument: [`schedule`], [`sequence`],
 //! [`stability`], [`search`], [`comparison`], [`input`], [`request`], the implementations of [`exchange`] and the reports.
 //! Sockets, files, threads and the clock are used only in [`load_thread`], [`client_connection`], [`socket`], [`control`],
-//! [`measure`], [`usage`] and [`mod@run`].
+//! [`measure`], [`trust`], [`usage`] and [`mod@run`].
 //!
 //! Latency is the time from the first byte sent to the last byte read. In an open loop it counts from when the request was
 //! due, so that a server that stalls is charged for all requests that it delayed (no coordinated omission).
@@ -25,6 +25,7 @@ pub mod input_file;
 pub mod load_thread;
 pub mod machine;
 pub mod measure;
+pub mod new_exchange;
 pub mod plot;
 pub mod random;
 pub mod report;
@@ -39,6 +40,8 @@ pub mod stability;
 pub mod statistics;
 pub mod table;
 pub mod target;
+pub mod tls;
+pub mod trust;
 pub mod usage;
 pub mod window;
 

@@ -3,6 +3,7 @@
 
 use bytes::{Bytes, BytesMut};
 
+use crate::connection::tls::TlsClientConfig;
 use crate::loadgen::input::Inputs;
 use crate::loadgen::sequence::SequenceStep;
 use crate::loadgen::target::{Address, Encoding, Protocol, RequestParameter};
@@ -79,6 +80,8 @@ pub struct RequestPlan {
     pub parameters: Vec<(String, RequestParameter)>,
     /// Additional header fields of every request; over gRPC, metadata.
     pub fields: Vec<(String, String)>,
+    /// The state of TLS connections; `None` without TLS.
+    pub tls: Option<TlsClientConfig>,
 }
 
 impl RequestPlan {
@@ -417,6 +420,7 @@ mod tests {
                 ("weight".to_owned(), RequestParameter::Double(0.5)),
             ],
             fields: vec![("X-Key".to_owned(), "v".to_owned())],
+            tls: None,
         }
     }
 

@@ -22,6 +22,7 @@ use crate::loadgen::sequence::SequencePlan;
 use crate::loadgen::settings::{BenchSettings, BenchTask, ContentSource, ReportFormat};
 use crate::loadgen::table;
 use crate::loadgen::target::{Address, Encoding, Protocol};
+use crate::loadgen::trust;
 
 /// Default duration of a window.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -136,6 +137,7 @@ fn open_server(
         rows: settings.rows,
         parameters: settings.parameters.clone(),
         fields: settings.fields.clone(),
+        tls: trust::open(&settings.tls, &address, settings.protocol)?,
     };
     let name = address.to_string();
     let socket = resolve(&address).map_err(|why| format!("{name}: {why}"))?;

@@ -21,6 +21,8 @@ pub struct BenchSettings {
     pub url: Option<Address>,
     /// The address of the second server, for a comparison.
     pub compare: Option<Address>,
+    /// The files of TLS.
+    pub tls: TlsFiles,
     /// The task.
     pub goal: BenchTask,
     /// Number of connections; `None` for one per request in flight, or the default of an open loop.
@@ -63,6 +65,19 @@ pub struct BenchSettings {
     pub rounds: usize,
     /// The output of a run and its destination.
     pub output: OutputSettings,
+}
+
+/// The files of TLS, for servers whose address has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The authorities that certify servers, or the certificates of servers; those of the system if `None`.
+    pub authorities: Option<PathBuf>,
+    /// The certificate of the client, for servers that require one.
+    pub certificate: Option<PathBuf>,
+    /// The key of that certificate.
+    pub key: Option<PathBuf>,
+    /// True if any certificate of a server is accepted.
+    pub is_insecure: bool,
 }
 
 /// The task of a run.
@@ -159,6 +174,7 @@ impl Default for BenchSettings {
             protocol: Protocol::Http,
             url: None,
             compare: None,
+            tls: TlsFiles::default(),
             goal: BenchTask::Loads(vec![OfferedLoad::Concurrency(1)]),
             connections: None,
             threads: 1,

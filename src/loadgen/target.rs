@@ -30,20 +30,24 @@ pub struct Address {
     pub port: u16,
     /// The path before `/v2`, without a slash at its end. Empty for gRPC.
     pub prefix: String,
+    /// True if it has TLS: `https://`, `grpcs://`.
+    pub has_tls: bool,
 }
 
 impl Address {
-    /// Parses `host` or `host:port`, with an optional `http://` or `grpc://` before it and, for HTTP, an optional path
-    /// behind it. The default port is Triton's: 8000 for HTTP, 8001 for gRPC.
+    /// Parses `host` or `host:port`, with an optional `http://` or `grpc://` before it, `https://` or `grpcs://` for TLS, and, for
+    /// HTTP, an optional path behind it. The default port is Triton's: 8000 for HTTP, 8001 for gRPC.
     ///
     /// # Errors
     /// A line for the user, which says what is expected.
     pub fn parse(text: &str, protocol: Protocol) -> Result<Self, String> {
-        let rest = match text.split_once("://") {
-            Some(("http" | "grpc", rest)) => rest,
-            Some(("https" | "grpcs", _)) => return Err("TLS is not supported: http://host:port".to_owned()),
-            Some((scheme, _)) => return Err(format!("unknown scheme '{scheme}': http://host:port")),
-            None => text,
+        let (has_tls, rest) = match text.split_once("://") {
+            Some(("http" | "grpc", rest)) => (false, rest),
+            Some(("https" | "grpcs", rest)) => (true, rest),
+            Some((scheme, _)) => {
+                return Err(format!("unknown scheme '{scheme}': http://host:port, with TLS https:// or grpcs://"));
+            }
+            None => (false, text),
         };
         let (authority, path) = rest.split_at_checked(rest.find('/').unwrap_or(rest.len())).unwrap_or((rest, ""));
         let prefix = path.trim_end_matches('/');
@@ -62,7 +66,7 @@ impl Address {
         if host.is_empty() || host.bytes().any(|byte| byte <= b' ' || byte >= 0x7f || byte == b'@') {
             return Err("expected host:port".to_owned());
         }
-        Ok(Self { host: host.to_owned(), port, prefix: prefix.to_owned() })
+        Ok(Self { host: host.to_owned(), port, prefix: prefix.to_owned(), has_tls })
     }
 
     /// The value of `Host` and `:authority`.
@@ -77,7 +81,8 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.authority(), self.prefix)
+        let scheme = if self.has_tls { "https://" } else { "" };
+        write!(f, "{scheme}{}{}", self.authority(), self.prefix)
     }
 }
 
@@ -143,8 +148,9 @@ mod tests {
         check("grpc://a.b:9", Protocol::Grpc, "a.b:9");
         check("[::1]:9000", Protocol::Http, "[::1]:9000");
         check("[::1]", Protocol::Http, "[::1]:8000");
-        check("https://a", Protocol::Http, "TLS is not supported: http://host:port");
-        check("ftp://a", Protocol::Http, "unknown scheme 'ftp': http://host:port");
+        check("https://a:1/b", Protocol::Http, "https://a:1/b");
+        check("grpcs://[::1]", Protocol::Grpc, "https://[::1]:8001");
+        check("ftp://a", Protocol::Http, "unknown scheme 'ftp': http://host:port, with TLS https:// or grpcs://");
         check("a:70000", Protocol::Http, "expected host:port");
         check("", Protocol::Http, "expected host:port");
         check("u@a", Protocol::Http, "expected host:port");

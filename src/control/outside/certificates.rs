@@ -162,7 +162,8 @@ fn describe(name: &str, port: &PortTls, fault: &TlsFileFault) -> String {
     let (flag, path) = match fault.file {
         TlsFile::Certificate => ("server-cert", &port.certificate),
         TlsFile::Key => ("server-key", &port.key),
-        TlsFile::ClientRoots => ("root-cert", &port.client_roots),
+        // The second is a client's.
+        TlsFile::ClientRoots | TlsFile::ServerRoots => ("root-cert", &port.client_roots),
     };
     let path = path.as_deref().unwrap_or(Path::new(""));
     format!("--{name}-{flag} '{}' {}", path.display(), fault.text)

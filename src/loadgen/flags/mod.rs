@@ -5,6 +5,8 @@
 mod table;
 mod value;
 
+use std::path::PathBuf;
+
 use clap::{Arg, ArgMatches};
 
 use crate::flags;
@@ -45,7 +47,9 @@ const ABSENT: &[(&[&str], &str)] = &[
         "only servers of the Open Inference Protocol v2 over HTTP and gRPC",
     ),
     (&["shared-memory", "output-shared-memory-size"], "tensors travel with their requests"),
-    (&["ssl-grpc-use-ssl", "ssl-https-verify-peer"], "TLS is not supported"),
+    (&["ssl-grpc-use-ssl"], "name the server with --url=grpcs://HOST:PORT"),
+    (&["ssl-https-client-certificate-type", "ssl-https-private-key-type"], "files are PEM; leave it out"),
+    (&["ssl-https-verify-host", "ssl-https-verify-peer"], "a server is verified unless --insecure is given"),
     (&["streaming"], "ModelStreamInfer is not supported"),
     (&["trace-level", "trace-rate", "trace-count", "log-frequency"], "tracing is set at the server"),
     (&["verbose-csv"], "--format=csv has every column"),
@@ -57,22 +61,29 @@ pub fn arguments() -> impl Iterator<Item = Arg> {
 }
 
 /// Returns the settings of a command line. `local` returns the address of a server of this machine, for gRPC or HTTP, if
-/// it is not the default one. The error is one line for a person.
-pub fn read(matches: &ArgMatches, local: &dyn Fn(Protocol) -> Option<String>) -> Result<BenchSettings, String> {
+/// it is not the default one; `variables` are those of the environment. The error is one line for a person.
+pub fn read(
+    matches: &ArgMatches,
+    local: &dyn Fn(Protocol) -> Option<String>,
+    variables: flags::Variables<'_>,
+) -> Result<BenchSettings, String> {
     let mut draft = Draft::default();
     flags::apply(SECTIONS, matches, &mut draft)?;
     if draft.url.is_none() {
         draft.url = local(draft.settings.protocol);
     }
-    check(draft)
+    let mut settings = check(draft)?;
+    // As other programs do, unless the file would only be ignored.
+    if settings.tls.authorities.is_none() && !settings.tls.is_insecure {
+        settings.tls.authorities = variables("SSL_CERT_FILE").filter(|path| !path.is_empty()).map(PathBuf::from);
+    }
+    Ok(settings)
 }
 
 /// Returns the alternative to a flag that only perf_analyzer has, given with its dashes.
 pub fn explain_absent(dashed: &str) -> Option<String> {
     let name = dashed.trim_start_matches('-');
-    let is_tls = name.starts_with("ssl-");
-    let is_meant = |names: &[&str]| names.contains(&name) || (is_tls && names.iter().any(|n| n.starts_with("ssl-")));
-    let (_, instead) = ABSENT.iter().find(|(names, _)| is_meant(names))?;
+    let (_, instead) = ABSENT.iter().find(|(names, _)| names.contains(&name))?;
     Some(format!("perf_analyzer's flag '{dashed}' is not supported: {instead}"))
 }
 
@@ -92,6 +103,7 @@ fn check(draft: Draft) -> Result<BenchSettings, String> {
     };
     settings.url = read("url", draft.url)?;
     settings.compare = read("compare", draft.compare)?;
+    check_tls(&settings)?;
     if let (BenchTask::Search(_, range), Some(given)) = (&mut settings.goal, draft.search_range) {
         *range = given;
     }
@@ -110,6 +122,28 @@ fn check(draft: Draft) -> Result<BenchSettings, String> {
         return Err("JSON tensors are HTTP's; gRPC has raw contents".to_owned());
     }
     Ok(settings)
+}
+
+/// Refuses flags of TLS that would have no effect: the load would go without it.
+fn check_tls(settings: &BenchSettings) -> Result<(), String> {
+    let tls = &settings.tls;
+    let given = [
+        ("ca", tls.authorities.is_some()),
+        ("cert", tls.certificate.is_some()),
+        ("key", tls.key.is_some()),
+        ("insecure", tls.is_insecure),
+    ];
+    let has_tls = [&settings.url, &settings.compare].into_iter().flatten().any(|address| address.has_tls);
+    if let Some((flag, _)) = given.iter().find(|(_, is_given)| *is_given && !has_tls) {
+        return Err(format!("--{flag} is for TLS: name the server as https://HOST:PORT, over gRPC grpcs://HOST:PORT"));
+    }
+    if tls.certificate.is_some() != tls.key.is_some() {
+        return Err("a client's certificate has a key: --cert and --key belong together".to_owned());
+    }
+    if tls.is_insecure && tls.authorities.is_some() {
+        return Err("--insecure trusts any server; leave --ca out".to_owned());
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ const TARGET_FLAGS: &[Flag<Draft>] = &[
         default: Text(
             "localhost:8000, for gRPC localhost:8001, or the port without TLS that the server's variables say",
         ),
-        help: "The server",
+        help: "The server; https:// before it, or grpcs://, for TLS",
         apply: |draft, value| {
             draft.url = Some(value.to_owned());
             Ok(())
@@ -64,6 +64,46 @@ const TARGET_FLAGS: &[Flag<Draft>] = &[
                 &value.to_ascii_lowercase(),
                 &[("http", Protocol::Http), ("grpc", Protocol::Grpc)],
             )
+        },
+    },
+    Flag {
+        names: &["ca", "ssl-https-ca-certificates-file", "ssl-grpc-root-certifications-file"],
+        takes: One("FILE.pem"),
+        default: Text("the file of SSL_CERT_FILE, or the system's authorities"),
+        help: "Over https:// and grpcs://: the authorities that certify the server, or its own certificate",
+        apply: |draft, value| {
+            draft.settings.tls.authorities = Some(PathBuf::from(value));
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["cert", "ssl-https-client-certificate-file", "ssl-grpc-certificate-chain-file"],
+        takes: One("FILE.pem"),
+        default: Absent,
+        help: "Over https:// and grpcs://: the client's certificate, for a server with mutual TLS",
+        apply: |draft, value| {
+            draft.settings.tls.certificate = Some(PathBuf::from(value));
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["key", "ssl-https-private-key-file", "ssl-grpc-private-key-file"],
+        takes: One("FILE.pem"),
+        default: Absent,
+        help: "The key of the client's certificate",
+        apply: |draft, value| {
+            draft.settings.tls.key = Some(PathBuf::from(value));
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["insecure"],
+        takes: Switch,
+        default: Absent,
+        help: "Over https:// and grpcs://: accept any certificate of the server, for tests only",
+        apply: |draft, _| {
+            draft.settings.tls.is_insecure = true;
+            Ok(())
         },
     },
     Flag {

@@ -6,7 +6,7 @@ fn bench(line: &str) -> Result<BenchSettings, String> {
     let mut command = clap::Command::new("bench").no_binary_name(true).args_override_self(true).args(arguments());
     let matches = command.try_get_matches_from_mut(line.split_whitespace());
     let matches = matches.map_err(|error| flags::explain(&error, &command))?;
-    read(&matches, &|_| None)
+    read(&matches, &|_| None, &|_| None)
 }
 
 #[test]
@@ -36,6 +36,9 @@ fn every_flag_changes_what_it_says() {
             "pid-b" => ("-m m --compare=a --pid=1", "-m m --compare=a"),
             "search-range" => ("-m m --search-slo=p99=1ms", "-m m --search-slo=p99=1ms"),
             "binary" => ("-m m --json", "-m m --json"),
+            "ca" | "insecure" => ("-m m -u https://a", "-m m -u https://a"),
+            "cert" => ("-m m -u https://a --key=k", "-m m -u https://a --key=k --cert=c"),
+            "key" => ("-m m -u https://a --cert=c", "-m m -u https://a --cert=c --key=k"),
             _ => ("-m m", "-m m"),
         };
         let line = value.map_or(format!("{base} --{name}"), |value| format!("{base} --{name}={value}"));
@@ -67,6 +70,10 @@ fn short_forms_and_other_names_mean_the_same() {
     assert_eq!(bench("-m m -u h:1 -i gRPC -b 2 -x 3 -p 4 -f f -v"), bench(long));
     assert_eq!(bench("-m m --rate 5"), bench("-m m --request-rate-range 5"));
     assert_eq!(bench("-m m --concurrency 5"), bench("-m m --concurrency-range 5:5"));
+    let of_http = "-m m -u https://a --ssl-https-ca-certificates-file=a --ssl-https-client-certificate-file=c --ssl-https-private-key-file=k";
+    let of_grpc = "-m m -u https://a --ssl-grpc-root-certifications-file=a --ssl-grpc-certificate-chain-file=c --ssl-grpc-private-key-file=k";
+    assert_eq!(bench(of_http), bench("-m m -u https://a --ca=a --cert=c --key=k"));
+    assert_eq!(bench(of_grpc), bench(of_http));
 }
 
 #[test]
@@ -103,6 +110,11 @@ fn what_is_wrong_is_said_in_one_line() {
     check("-m m -b 0", "--batch-size=0: must be greater than 0");
     check("-m m --sequence-id-range 0:5", "--sequence-id-range=0:5: ids begin at 1 and START comes first");
     check("-m m --percentile 100", "--percentile=100: must be below 100");
+    let for_tls = "is for TLS: name the server as https://HOST:PORT, over gRPC grpcs://HOST:PORT";
+    check("-m m -u a --ca c", &format!("--ca {for_tls}"));
+    check("-m m --insecure", &format!("--insecure {for_tls}"));
+    check("-m m -u https://a --cert c", "a client's certificate has a key: --cert and --key belong together");
+    check("-m m -u https://a --ca c --insecure", "--insecure trusts any server; leave --ca out");
 }
 
 #[test]
@@ -113,7 +125,9 @@ fn a_flag_of_perf_analyzer_that_is_not_here_says_what_to_do() {
     };
     check("--streaming", "ModelStreamInfer is not supported");
     check("-l", "use --search-slo=p99=10ms");
-    check("--ssl-grpc-root-certifications-file", "TLS is not supported");
+    check("--ssl-grpc-use-ssl", "name the server with --url=grpcs://HOST:PORT");
+    check("--ssl-https-verify-peer", "a server is verified unless --insecure is given");
+    check("--ssl-https-private-key-type", "files are PEM; leave it out");
     assert_eq!(explain_absent("--nope"), None);
 }
 

@@ -40,12 +40,14 @@ pub fn install_provider() {
 /// One of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFile {
-    /// The server's certificate.
+    /// The certificate of the server, or of a client.
     Certificate,
     /// Its key.
     Key,
     /// The certificates of the authorities for clients.
     ClientRoots,
+    /// The certificates of the authorities for servers, which a client trusts.
+    ServerRoots,
 }
 
 /// The fault of one of the files; nothing of its contents.
@@ -133,7 +135,7 @@ impl TimeProvider for WallTime {
     }
 }
 
-fn certificates(file: TlsFile, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileFault> {
+pub(super) fn certificates(file: TlsFile, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileFault> {
     let fault = |text: &str| TlsFileFault { file, text: text.to_owned() };
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     let read = read.map_err(|_| fault("is damaged: a section of its PEM has no end, or is not base64"))?;
@@ -143,7 +145,7 @@ fn certificates(file: TlsFile, text: &[u8]) -> Result<Vec<CertificateDer<'static
     Ok(read)
 }
 
-fn key_fault(error: &pem::Error) -> TlsFileFault {
+pub(super) fn key_fault(error: &pem::Error) -> TlsFileFault {
     let text = match error {
         pem::Error::NoItemsFound => {
             "has no private key that can be read; expected PEM with '-----BEGIN PRIVATE KEY-----' (or RSA, or EC), without \
@@ -155,7 +157,7 @@ fn key_fault(error: &pem::Error) -> TlsFileFault {
 }
 
 /// Maps rustls' error about a certificate and its key.
-fn of_key(error: &Error) -> TlsFileFault {
+pub(super) fn of_key(error: &Error) -> TlsFileFault {
     let (file, text) = match error {
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             (TlsFile::Key, "is not that of the certificate".to_owned())

@@ -10,6 +10,7 @@
 //!            └── fault, with its alert ─┴─ encode_end: our close_notify ─────────┴─► no further output
 //! ```
 
+mod client;
 mod config;
 #[cfg(any(test, feature = "fuzz"))]
 mod fuzz;
@@ -27,6 +28,7 @@ use crate::input::InputBuffer;
 use crate::limits::TLS_INPUT_SIZE_MAX;
 use base::limits::READ_SIZE;
 
+pub use self::client::{TlsClient, TlsClientConfig, TlsClientFault, TlsServerName, TrustedServers};
 pub use self::config::{ALPN_H2, ALPN_HTTP1, TlsConfig, TlsFile, TlsFileFault, TlsPem, WallSeconds, install_provider};
 #[cfg(any(test, feature = "fuzz"))]
 pub use self::fuzz::fuzz_connection;

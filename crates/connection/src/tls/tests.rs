@@ -121,3 +121,92 @@ fn the_corpus_holds() {
     }
     assert!(count >= 5, "{count} seeds");
 }
+
+/// A client and a server, until both have nothing to say: the client's outcome, and whether its handshake is done.
+fn meet(client: &mut TlsClient, server: &mut Server, plain: &mut Vec<u8>) -> Result<bool, TlsClientFault> {
+    loop {
+        let mut sent = Vec::new();
+        client.take_output(&mut sent);
+        server.receive(&sent);
+        let answer = mem::take(&mut server.out);
+        client.handle_input(&answer, plain)?;
+        if sent.is_empty() && answer.is_empty() {
+            return Ok(!client.is_handshaking());
+        }
+    }
+}
+
+fn tls_client(host: &str, trusted: TrustedServers<'_>, alpn: &[u8], wall: WallSeconds) -> TlsClient {
+    let server = TlsServerName::parse(host).unwrap();
+    TlsClient::new(&TlsClientConfig::new(server, trusted, None, &[alpn], wall).unwrap())
+}
+
+#[test]
+fn a_client_meets_the_server_and_both_understand_each_other() {
+    let authority = file("authority.pem");
+    for alpn in [ALPN_H2, ALPN_HTTP1] {
+        let mut client = tls_client("localhost", TrustedServers::Of(&authority), alpn, || 2_000_000_000);
+        let mut server = Server::new(&server_config());
+        let mut plain = Vec::new();
+        assert_eq!(meet(&mut client, &mut server, &mut plain), Ok(true));
+        assert_eq!(server.connection.has_negotiated_h2(), alpn == ALPN_H2);
+        let question = vec![7; 100_000];
+        client.encode_plain(&question);
+        server.connection.encode_plain(&[9; 50_000], &mut server.out).unwrap();
+        assert_eq!(meet(&mut client, &mut server, &mut plain), Ok(true));
+        assert_eq!((server.plain, plain), (question, vec![9; 50_000]));
+    }
+}
+
+#[test]
+fn a_client_refuses_the_servers_that_it_cannot_trust() {
+    let (authority, own, other) = (file("authority.pem"), file("server.pem"), file("client.pem"));
+    let within: WallSeconds = || 2_000_000_000;
+    let check = |host: &str, trusted: TrustedServers<'_>, wall: WallSeconds, want: Result<bool, TlsClientFault>| {
+        let mut client = tls_client(host, trusted, ALPN_H2, wall);
+        let got = meet(&mut client, &mut Server::new(&server_config()), &mut Vec::new());
+        assert_eq!(got, want, "{host}");
+    };
+    let of = |pem| TrustedServers::Of(pem);
+    check("127.0.0.1", of(&authority), within, Ok(true));
+    check("localhost", of(&other), within, Err(TlsClientFault::Untrusted));
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    check("127.0.0.2", of(&authority), within, Err(TlsClientFault::WrongName(names)));
+    check("localhost", of(&authority), || 1, Err(TlsClientFault::Expired));
+    check("localhost", of(&authority), || u64::MAX / 2, Err(TlsClientFault::Expired));
+    // Any server, by any name and at any time.
+    check("example.com", TrustedServers::Any, || 1, Ok(true));
+    // A certificate that is trusted by itself, for its names and until its end alone.
+    check("localhost", of(&own), within, Ok(true));
+    assert!(matches!(refused("127.0.0.2", of(&own), within), TlsClientFault::WrongName(_)));
+    check("localhost", of(&own), || u64::MAX / 2, Err(TlsClientFault::Expired));
+}
+
+fn refused(host: &str, trusted: TrustedServers<'_>, wall: WallSeconds) -> TlsClientFault {
+    let mut client = tls_client(host, trusted, ALPN_H2, wall);
+    meet(&mut client, &mut Server::new(&server_config()), &mut Vec::new()).unwrap_err()
+}
+
+#[test]
+fn what_a_client_cannot_use_is_told() {
+    let authority = file("authority.pem");
+    let mut client = tls_client("localhost", TrustedServers::Of(&authority), b"spdy/3", || 2_000_000_000);
+    let got = meet(&mut client, &mut Server::new(&server_config()), &mut Vec::new());
+    assert_eq!(got, Err(TlsClientFault::WrongProtocol));
+    let mut client = tls_client("localhost", TrustedServers::Of(&authority), ALPN_H2, || 2_000_000_000);
+    let plain = client.handle_input(b"HTTP/1.1 400 Bad Request\r\n\r\n", &mut Vec::new());
+    assert_eq!(plain, Err(TlsClientFault::NotTls));
+    assert_eq!(TlsServerName::parse("a b"), None);
+    let fault = |trusted: &[u8], own| {
+        let server = TlsServerName::parse("localhost").unwrap();
+        let fault = TlsClientConfig::new(server, TrustedServers::Of(trusted), own, &[], || 0).unwrap_err();
+        (fault.file, fault.text)
+    };
+    let (certificate, key) = (file("client.pem"), file("client.key"));
+    assert_eq!(fault(&key, None).0, TlsFile::ServerRoots);
+    let nothing = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    assert_eq!(fault(nothing, None), (TlsFile::ServerRoots, "has no valid certificate".to_owned()));
+    assert_eq!(fault(&authority, Some((&certificate, &certificate))).0, TlsFile::Key);
+    assert_eq!(fault(&authority, Some((&key, &key))).0, TlsFile::Certificate);
+    assert!(fault(&authority, Some((&file("server.pem"), &key))).1.contains("is not that of the certificate"));
+}
