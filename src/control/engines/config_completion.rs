@@ -15,9 +15,10 @@ use crate::error::Error;
 use crate::limits::{CONFIG_SIZE_MAX, LABELS_SIZE_MAX, MODEL_SIZE_MAX, PYTHON_FILE_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
 use crate::log;
 use crate::model::config::{CompletionRules, ConfigDraft, PreferredInstances, namespace_label};
-use crate::model::labels::Labels;
+use crate::model::labels::{ClassNames, Labels};
 use crate::model::name::qualified;
 use crate::model::onnx::OnnxSignature;
+use crate::model::parse::text::Notation;
 use crate::model::platform::{STEPS_BACKEND, STEPS_FILENAME, TENSORFLOW_BACKEND, pickle_advice};
 use crate::model::repository::ModelDirectory;
 use crate::model::signature::ModelSignature;
@@ -130,7 +131,12 @@ impl ConfigCompletion<'_> {
                 let bytes = source.read(&format!("{folder}/{file}"), MODEL_SIZE_MAX);
                 let missing = |error| draft.stated_fault().unwrap_or_else(|| with_files(&error, file, directory));
                 let bytes = bytes.map_err(missing)?;
-                Some(OnnxSignature::decode(&bytes)?)
+                let mut signature = OnnxSignature::decode(&bytes)?;
+                // Triton has the labels of `label_filename` alone.
+                if self.settings.compat != Compat::Triton {
+                    signature.add_class_names(&bytes, class_names_beside(source, directory, &folder).as_ref());
+                }
+                Some(signature)
             }
             None => None,
         };
@@ -463,6 +469,14 @@ pub fn read_labels(
         labels.insert(name.to_owned(), Arc::new(Labels::from_text(&text)));
     }
     Ok(labels)
+}
+
+/// The names of classes in the `config.json` of Hugging Face's libraries that lies beside the model, or in its directory.
+fn class_names_beside(source: &ModelSource, directory: &ModelDirectory, folder: &str) -> Option<ClassNames> {
+    let name = Notation::Json.filename();
+    let read = |path: String| source.read(&path, CONFIG_SIZE_MAX).ok();
+    let beside = read(format!("{folder}/{name}")).or_else(|| read(directory.file(name)))?;
+    ClassNames::from_hub_config(&beside)
 }
 
 /// Reads the initial states of sequences from the files that the configuration names.

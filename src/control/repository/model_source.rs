@@ -16,6 +16,7 @@ use crate::limits::CONFIG_SIZE_MAX;
 use crate::log;
 use crate::metrics::StoreCells;
 use crate::model::config::{ConfigDraft, ConfigSurroundings, configured_name};
+use crate::model::labels::is_hub_config;
 use crate::model::parse::text::Notation;
 use crate::model::platform::{PYTORCH_BACKEND, STEPS_FILENAME, TENSORFLOW_BACKEND, backend_of_file, pickle_advice};
 use crate::model::repository::{FoundModels, Listing, ModelDirectory, is_hidden};
@@ -290,7 +291,8 @@ impl ModelSource {
             let draft = ConfigDraft::read(&model.name, Notation::Text, &text, surroundings);
             return draft.map_err(|error| error.with_prefix(&format!("in {file}: ")));
         }
-        let Some(notation) = model.notation()? else {
+        let foreign = foreign_config(model, &self.repository, &model.file(Notation::Json.filename()));
+        let Some(notation) = model.notation_without(foreign)? else {
             if settings.auto_complete {
                 return ConfigDraft::read(&model.name, Notation::Text, b"", surroundings);
             }
@@ -409,6 +411,14 @@ fn file_model(
     ModelDirectory::of_file(name, backend, &filename, repository.stamp(&filename), config.as_deref())
 }
 
+/// The notation of the file that only has the name of a configuration: a `config.json` of Hugging Face's libraries, which lies
+/// beside the models that they export. One that cannot be read is a configuration, so that this is reported.
+fn foreign_config(model: &ModelDirectory, repository: &RepositoryRoot, path: &str) -> Option<Notation> {
+    let is_foreign = model.configs.contains(&Notation::Json)
+        && repository.read(path, CONFIG_SIZE_MAX).is_ok_and(|file| is_hub_config(&file));
+    is_foreign.then_some(Notation::Json)
+}
+
 fn directory_model(
     path: &Path,
     listing: Listing,
@@ -418,7 +428,8 @@ fn directory_model(
     let absolute = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let directory = absolute.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     let mut model = ModelDirectory::of_listing(directory, listing)?;
-    let configured = match model.notation()? {
+    let foreign = foreign_config(&model, repository, Notation::Json.filename());
+    let configured = match model.notation_without(foreign)? {
         None => None,
         Some(notation) => {
             let text = repository.read(notation.filename(), CONFIG_SIZE_MAX).map_err(|error| {

@@ -3,6 +3,7 @@
 //! an engine can run the graph.
 
 mod axes;
+mod class_names;
 pub mod external_data;
 pub mod graph;
 pub mod initializer;
@@ -15,7 +16,7 @@ pub mod wrapped_outputs;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::labels::Labels;
+use crate::labels::{ClassNames, Labels};
 use crate::limits::MODEL_TENSORS_MAX;
 use crate::onnx::wrapped_outputs::unwrap_outputs;
 use base::error::Error;
@@ -32,7 +33,8 @@ pub struct OnnxSignature {
     pub initialized: Vec<OnnxTensor>,
     /// Outputs, in the order of the file.
     pub outputs: Vec<OnnxTensor>,
-    /// The classes of outputs that the file has as maps and that are served as tensors.
+    /// The classes of outputs that the file has as maps and that are served as tensors, and those of
+    /// [`Self::add_class_names`].
     pub labels: BTreeMap<String, Arc<Labels>>,
     /// `(name, reason)` of outputs that the protocol cannot carry. A configuration may leave them out.
     pub outputs_refused: Vec<(String, String)>,
@@ -66,6 +68,31 @@ impl OnnxSignature {
             None => Self::read(file),
         };
         decoded.map_err(|reason| Error::invalid(format!("not an ONNX file that can be used: {reason}")))
+    }
+
+    /// Adds the names of classes to the outputs of scores without: those of a configuration beside the file, or those in the file.
+    pub fn add_class_names(&mut self, file: &[u8], beside: Option<&ClassNames>) {
+        let of_file = if beside.is_none() { class_names::class_names(file) } else { None };
+        let (labels, is_sure) = match (beside, of_file) {
+            (Some(names), _) => (names.labels.clone(), names.is_classifier),
+            (None, Some(labels)) => (labels, true),
+            (None, None) => return,
+        };
+        let labels = Arc::new(labels);
+        let is_float = |output: &&OnnxTensor| {
+            matches!(output.datatype, Datatype::Bf16 | Datatype::Fp16 | Datatype::Fp32 | Datatype::Fp64)
+        };
+        let scores: Vec<_> = self.outputs.iter().filter(is_float).collect();
+        for output in &scores {
+            let classes = output.shape.as_ref().and_then(|shape| shape.last().copied()).filter(|size| *size >= 0);
+            let is_meant = match classes {
+                Some(size) => usize::try_from(size) == Ok(labels.len()),
+                None => is_sure && scores.len() == 1,
+            };
+            if is_meant && !self.labels.contains_key(&output.name) {
+                self.labels.insert(output.name.clone(), Arc::clone(&labels));
+            }
+        }
     }
 
     fn read(file: &[u8]) -> Result<Self, String> {

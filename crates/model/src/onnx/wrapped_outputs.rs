@@ -169,7 +169,7 @@ fn read_labels(attribute: &[u8]) -> Result<Vec<String>, String> {
 }
 
 /// All bytes fields with this number.
-fn list(message: &[u8], wanted: u32) -> Result<Vec<&[u8]>, String> {
+pub(super) fn list(message: &[u8], wanted: u32) -> Result<Vec<&[u8]>, String> {
     let mut found = Vec::new();
     for field in OnnxFields::new(message) {
         match field? {

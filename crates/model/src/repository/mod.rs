@@ -336,11 +336,22 @@ impl ModelDirectory {
     /// # Errors
     /// `InvalidArgument` if it has several configuration files.
     pub fn notation(&self) -> Result<Option<Notation>, Error> {
-        if let [one, other, ..] = self.configs.as_slice() {
-            let (one, other) = (one.filename(), other.filename());
-            return Err(Error::invalid(format!("model '{}' has {one} and {other}: keep one of them", self.name)));
+        self.notation_without(None)
+    }
+
+    /// The same without a file that is not a configuration of this server: its name is that of another program's, too.
+    ///
+    /// # Errors
+    /// As [`Self::notation`].
+    pub fn notation_without(&self, foreign: Option<Notation>) -> Result<Option<Notation>, Error> {
+        let mut own = self.configs.iter().copied().filter(|notation| Some(*notation) != foreign);
+        match (own.next(), own.next()) {
+            (Some(one), Some(other)) => {
+                let (one, other) = (one.filename(), other.filename());
+                Err(Error::invalid(format!("model '{}' has {one} and {other}: keep one of them", self.name)))
+            }
+            (first, _) => Ok(first),
         }
-        Ok(self.configs.first().copied())
     }
 
     /// The path of the configuration of this name in its directory, if there is one.
@@ -638,6 +649,7 @@ mod tests {
         let model = ModelDirectory::from_entry(&entries("m/ [ config.toml config.json 1/ ]")[0]).unwrap();
         let error = model.notation().unwrap_err();
         assert_eq!(error.text(), "model 'm' has config.json and config.toml: keep one of them");
+        assert_eq!(model.notation_without(Some(Notation::Json)), Ok(Some(Notation::Toml)));
     }
 
     #[test]
