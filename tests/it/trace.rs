@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::support::folder::Folder;
 use crate::support::grpc::Client;
+use crate::support::h2;
 use crate::support::http::{self, Response};
 use crate::support::protobuf::Message;
 use crate::support::python::Environment;
@@ -582,6 +583,39 @@ fn refused_requests_are_spans_of_a_server_with_their_status() {
     assert_eq!(http::get(server.http(), "/v2/models/none").unwrap().status, 404);
     post("/v2/models/none/versions/7/infer", &body("r"), 404);
     span("http.response.status_code=404", false);
+}
+
+#[test]
+fn refused_bodies_are_spans_over_both_versions_of_http() {
+    let (models, collector) = (models(), Collector::start());
+    let more = ["--trace-config=rate=1", "--http-max-input-size=65536", "--http-body-timeout=1"];
+    let server = serve(&models, &exporting(collector.address, &more));
+    let path = "/v2/models/identity/infer";
+    let span = |status: &str, text: &str| {
+        let [span] = &collector.spans(1)[..] else { panic!("one") };
+        let attributes = attributes(span);
+        assert_eq!((span.name.as_str(), span.kind), ("InferRequest", 2), "{span:#?}");
+        assert_eq!(attributes["http.response.status_code"], status, "{span:#?}");
+        assert!(attributes["error.message"].contains(text), "{span:#?}");
+    };
+    let declared = [("content-length", "70000")];
+    for address in [server.http(), server.grpc()] {
+        assert_eq!(h2::post_part(address, path, &declared, b"{"), 413);
+        span("413", "65536");
+        assert_eq!(h2::post_part(address, path, &[], &[b' '; 65_535]), 408);
+        span("408", "in time");
+        assert_eq!(h2::post(address, path, &[b' '; 70_000]).0, 413);
+        span("413", "65536");
+    }
+    let part = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{{");
+    assert_eq!(http::exchange(server.http(), part.as_bytes()).unwrap().status, 408);
+    span("408", "in time");
+    assert_eq!(http::post(server.http(), path, &[b' '; 70_000]).unwrap().status, 413);
+    span("413", "65536");
+    // Not an inference.
+    assert_eq!(h2::post_part(server.http(), "/v2/models/identity", &declared, b"{"), 413);
+    assert_eq!(h2::post_part(server.http(), path, &declared, b"{"), 413);
+    span("413", "65536");
 }
 
 #[test]

@@ -93,6 +93,18 @@ pub fn post_with(
     })
 }
 
+/// One POST whose body never ends. Returns the status of its answer.
+pub fn post_part(address: SocketAddr, path: &str, fields: &[(&str, &str)], body: &[u8]) -> u16 {
+    let request = fields.iter().fold(request(address, path), |request, (name, value)| request.header(*name, *value));
+    let request = request.body(()).expect("the fields are valid");
+    let bytes = Bytes::copy_from_slice(body);
+    run(address, |mut sender| async move {
+        let (response, mut stream) = sender.send_request(request, false).expect("the request is sent");
+        stream.send_data(bytes, false).expect("the part is sent");
+        response.await.expect("an answer comes").status().as_u16()
+    })
+}
+
 /// Begins a gRPC call with an empty message and waits for the head of its answer; then the
 /// connection closes under it.
 pub fn leave(address: SocketAddr, path: &str) {

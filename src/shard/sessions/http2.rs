@@ -16,7 +16,7 @@ use futures_lite::FutureExt;
 use smallvec::SmallVec;
 
 use crate::budget::ReceiveReservation;
-use crate::connection::http2::{ConnectionEvent, Http2Connection, Http2Counts, Http2Settings};
+use crate::connection::http2::{ConnectionEvent, Http2Connection, Http2Counts, Http2Settings, RefusedMessage};
 use crate::limits::{DRAIN_GRACE, INPUT_SIZE_MIN, LINGER_TIMEOUT, MEMORY_HEAVY_SIZE};
 use crate::metrics::{ClientTimer, Departure, MemoryLoss};
 use crate::pressure::MemoryStep;
@@ -31,7 +31,7 @@ use crate::shard::requests::access::AccessEntry;
 use crate::shard::requests::grpc::MessageConsumer;
 use crate::shard::requests::http2_link::{Http2Link, StreamWork};
 use crate::shard::requests::reply_stream::ReplyStream;
-use crate::shard::requests::tracing::HttpTrace;
+use crate::shard::requests::tracing::{HttpTrace, ShownFailure};
 use crate::shard::requests::{grpc, rest};
 use crate::shard::{ServerContext, Shard};
 use crate::time::Instant;
@@ -396,10 +396,20 @@ fn handle_events(shard: &Rc<Shard>, link: &Rc<Http2Link>, context: &mut Context<
                 // The work on it has no one left to answer.
                 link.reset(stream, ErrorCode::Cancel);
             }
+            Some(ConnectionEvent::Refused(refused)) => trace_refused(shard, &refused),
             Some(ConnectionEvent::Next(stream)) => link.wake(stream),
             Some(ConnectionEvent::Reset { stream, code }) => link.reset(stream, code),
         }
     }
+}
+
+/// Traces a plain message whose body was refused.
+fn trace_refused(shard: &Shard, refused: &RefusedMessage) {
+    let http_trace = HttpTrace { front_end: Some(FrontEnd::Kserve), ..HttpTrace::default() };
+    http_trace.began.set(clock::now());
+    let RefusedMessage { path, fields, refusal } = refused;
+    let failure = ShownFailure { code: refusal.status(), text: refusal.text() };
+    rest::trace_refused_body(shard, &http_trace, path, fields, failure);
 }
 
 /// The shard and the connection that work on a stream belongs to.

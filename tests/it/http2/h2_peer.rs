@@ -242,6 +242,8 @@ impl Server {
                     }
                 },
                 ConnectionEvent::Reset { stream, .. } => connection.handle_gone(stream),
+                // Answered already.
+                ConnectionEvent::Refused(_) => {}
                 ConnectionEvent::Fault { stream, fault } => panic!(
                     "the client's calls are well made: {fault:?} {stream:?} {}",
                     connection.path(stream).escape_ascii()

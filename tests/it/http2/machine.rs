@@ -36,6 +36,8 @@ impl Machine {
                 }
                 ConnectionEvent::Next(stream) => assert_eq!(connection.take_next(stream), Ok(NextMessage::Nothing)),
                 ConnectionEvent::Reset { stream, .. } => connection.handle_gone(stream),
+                // Answered already.
+                ConnectionEvent::Refused(_) => {}
                 ConnectionEvent::Whole { stream, .. } => {
                     connection.send_answer(stream, [bytes::Bytes::from_static(&[0, 0, 0, 0, 2, 8, 1])], now);
                 }

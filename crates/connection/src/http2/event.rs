@@ -5,9 +5,21 @@ use bytes::Bytes;
 use crate::http2::head::CallDeadline;
 use crate::http2::incoming::CallFault;
 use base::time::Instant;
+use wire::http1::HttpRefusal;
 use wire::http2::StreamId;
 use wire::http2::error::ErrorCode;
-use wire::message::Message;
+use wire::message::{Fields, Message};
+
+/// A plain message whose body is refused, for the records of the caller.
+#[derive(Clone, Debug)]
+pub struct RefusedMessage {
+    /// Its path.
+    pub path: Bytes,
+    /// The fields of its head.
+    pub fields: Fields,
+    /// The answer.
+    pub refusal: HttpRefusal,
+}
 
 /// Something for the caller to do. `T` is its own token.
 #[derive(Clone, Debug)]
@@ -37,6 +49,8 @@ pub enum ConnectionEvent<T> {
     },
     /// There is something for `take_next`.
     Next(StreamId),
+    /// A plain message whose body is refused before it is complete; it is answered already.
+    Refused(Box<RefusedMessage>),
     /// The client is no longer interested, or broke the stream. Its work may stop, and
     /// `handle_gone` is due when it has.
     Reset {

@@ -157,6 +157,7 @@ impl Caller {
                 }
             },
             ConnectionEvent::Reset { stream, .. } => connection.handle_gone(stream),
+            ConnectionEvent::Refused(refused) => assert!(refused.refusal.status() >= 400, "{refused:?}"),
         }
     }
 

@@ -309,6 +309,11 @@ impl<B: BodyBuffer> MessageBody<B> {
         Self { memory: Memory::new(reservation), ..self }
     }
 
+    /// Returns the path and the fields of a message whose body is not needed.
+    pub(super) fn into_head(self) -> (Bytes, Fields) {
+        (self.path, self.fields)
+    }
+
     pub(super) fn handle_data(&mut self, bytes: &[u8]) -> Result<(), Shortage> {
         self.memory.admit(bytes.len())?;
         if self.buffer.len() > self.filled {

@@ -69,7 +69,7 @@ use wire::http2::{StreamId, WINDOW_SIZE_INITIAL};
 use wire::message::BodyBuffer;
 
 pub use self::budget::Http2Limit;
-pub use self::event::ConnectionEvent;
+pub use self::event::{ConnectionEvent, RefusedMessage};
 #[cfg(any(test, feature = "fuzz"))]
 pub use self::fuzz::fuzz_connection;
 pub use self::head::CallDeadline;
@@ -455,9 +455,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
                 }
                 _ => {
                     let refusal = HttpRefusal::new(408, "the request body did not arrive in time");
-                    stream.set_state(StreamState::Answered);
-                    (stream.incoming, stream.due) = (None, None);
-                    self.send_reply(id, refusal.into_reply(), now);
+                    let _ = self.refuse(id, false, refusal, now);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::http2::event::ConnectionEvent;
+use crate::http2::event::{ConnectionEvent, RefusedMessage};
 use crate::http2::flow::{ReceiveWindow, SendWindow};
 use crate::http2::head::CallDeadline;
 use crate::http2::incoming::{CallBody, MessageBody, StreamContent};
@@ -188,14 +188,12 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     fn begin_message(&mut self, id: StreamId, is_last: bool, now: Instant) {
         let size_max = self.settings.body_size_max;
         let size = self.heads.space().content_length();
-        if let Some(size) = size.filter(|size| usize::try_from(*size).is_ok_and(|size| size > size_max)) {
-            return self.refuse_body(id, size, now);
-        }
+        let too_large = size.filter(|size| usize::try_from(*size).is_ok_and(|size| size > size_max));
         let reservation = self.reservation();
         let known = size.and_then(|size| usize::try_from(size).ok()).unwrap_or(0);
-        if let Err(shortage) = reservation.check(known) {
-            return self.refuse_for_memory(id, shortage, now);
-        }
+        let has_memory = if too_large.is_none() { reservation.check(known) } else { Ok(()) };
+        // A body that is refused gets no memory.
+        let known = if too_large.is_none() && has_memory.is_ok() { known } else { 0 };
         let number = |value: &[u8]| str::from_utf8(value).ok()?.parse().ok();
         let aligned_after = self.settings.aligned_after;
         let aligned_at = aligned_after.and_then(|name| self.heads.space().field(name)).and_then(number).unwrap_or(0);
@@ -205,6 +203,12 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         let Some(stream) = self.streams.get_mut(id) else { return };
         stream.due = Some(now + self.settings.body_timeout);
         stream.incoming = Some(StreamContent::Message(body.with_memory(reservation)));
+        if let Some(size) = too_large {
+            return self.refuse_body(id, size, now);
+        }
+        if let Err(shortage) = has_memory {
+            return self.refuse_for_memory(id, shortage, now);
+        }
         if expects_continue && !is_last {
             self.send_continue(id, now);
         }
@@ -220,8 +224,14 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
     ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         if let Some(stream) = self.streams.get_mut(id) {
             stream.set_state(if is_last { StreamState::HalfClosed } else { StreamState::Answered });
-            (stream.incoming, stream.due) = (None, None);
+            stream.due = None;
+            let incoming = stream.incoming.take();
             let refusal = if self.settings.follows_triton { refusal.as_tritons() } else { refusal };
+            if let Some(StreamContent::Message(body)) = incoming {
+                let (path, fields) = body.into_head();
+                let refused = RefusedMessage { path, fields, refusal: refusal.clone() };
+                self.events.push_back(ConnectionEvent::Refused(Box::new(refused)));
+            }
             self.send_reply(id, refusal.into_reply(), now);
         }
         Ok(None)

@@ -530,6 +530,9 @@ fn timers_end_what_does_not_move() {
     assert!(
         sent(&mut machine, usize::MAX).iter().any(|(head, _)| head.kind == FrameKind::Headers && head.stream.0 == 3)
     );
+    let refused = machine.poll_event(late(BODY_TIMEOUT));
+    let is_late = |refused: &RefusedMessage| refused.refusal.status() == 408 && refused.path == "/a/b";
+    assert!(matches!(&refused, Some(ConnectionEvent::Refused(refused)) if is_late(refused)), "{refused:?}");
     assert_eq!(machine.take_counts().timeouts.body, 2);
     // An answer that its client opens no window for.
     let mut machine = machine_with(Http2Settings::default(), &[(4, 0)]);
@@ -656,14 +659,16 @@ fn content_takes_memory_as_it_comes_up_to_the_bound_and_no_byte_more() {
     let taken = machine.take_memory(StreamId(3));
     assert_eq!((taken.size(), memory.reserved.get()), (400, 1_000));
     let events = write(&mut machine, &[request(5, 0, &[]), data(5, frame::END_STREAM, &[1])].concat(), Instant::ZERO);
-    assert!(events.is_empty(), "{events:?}");
+    assert!(matches!(events[..], [ConnectionEvent::Refused(_)]), "{events:?}");
     let answer = answers(&mut machine, &mut decoder);
     assert_eq!(answer[..2], ["503", "1"]);
     assert!(answer[2].contains("--receive-memory-bytes-max") && answer[2].contains("1000 bytes"), "{answer:?}");
     assert_eq!((machine.take_counts().memory_refusals, memory.reserved.get()), (1, 1_000));
     // A request that can never have memory is refused before it comes.
-    write(&mut machine, &request(7, 0, &[("content-length", "1001")]), Instant::ZERO);
+    let events = write(&mut machine, &request(7, 0, &[("content-length", "1001"), ("a", "b")]), Instant::ZERO);
     assert_eq!(answers(&mut machine, &mut decoder)[0], "413");
+    let [ConnectionEvent::Refused(refused)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((refused.refusal.status(), refused.fields.get("a")), (413, Some(&b"b"[..])));
     drop(taken);
     assert_eq!(memory.reserved.get(), 600);
     let reset = [&[0, 0, 4, 3, 0, 0, 0, 0, 1][..], &8_u32.to_be_bytes()].concat();
