@@ -61,6 +61,7 @@ impl Diagnosis {
         diagnosis.limits(settings);
         diagnosis.addresses(addresses);
         diagnosis.files(settings);
+        diagnosis.cache(settings);
         diagnosis.models(settings);
         diagnosis.gpus(settings);
         diagnosis.verdict(settings);

@@ -2,6 +2,8 @@
 //! requirement, and the cause of a failed start.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -71,7 +73,7 @@ fn the_doctor_checks_addresses_and_files_as_a_server_does() {
         assert_eq!(code, Some(1), "{text}");
     };
     check(&["/nowhere"], "cannot run: --model-repository: cannot open the model repository '/nowhere': ");
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = format!("--http-port={}", taken.local_addr().unwrap().port());
     let want = format!("--http-port, --http-address: Socket '{}' already in use; end ", taken.local_addr().unwrap());
     check(&[path, &port, "--http-address=127.0.0.1"], &want);
@@ -87,6 +89,76 @@ fn the_doctor_checks_addresses_and_files_as_a_server_does() {
     for line in ["  HTTP: 0.0.0.0:0, free\n", "  m: the embedded engine (rten ", ", version 1\n"] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
+}
+
+#[test]
+fn the_doctor_checks_the_log_the_rate_limits_and_the_default_model_as_a_server_does() {
+    let folder = Folder::new("doctor-flags");
+    let config = "backend: 'identity' max_batch_size: 8 input { name: 'x' data_type: TYPE_FP32 dims: 1 }
+        output { name: 'y' data_type: TYPE_FP32 dims: 1 }
+        instance_group { rate_limiter { resources { name: 'R' count: 5 } } }";
+    repository::add(folder.path(), "a", config, None);
+    repository::add(folder.path(), "b", config, None);
+    let path = folder.path().to_str().unwrap();
+    let vertex = [("AIP_PREDICT_ROUTE", Path::new("/predict")), ("AIP_HEALTH_ROUTE", Path::new("/health"))];
+    let check = |flags: &[&str], want: Option<&str>| {
+        let (code, text) = deuteron(&[&["doctor", path], PORTS, flags].concat(), &vertex);
+        let Some(want) = want else { return assert_eq!(code, Some(0), "{flags:?}: {text}") };
+        assert!(code == Some(1) && text.contains(want), "{want:?} is not in\n{text}");
+        let (code, text) = deuteron(&[&["serve", path], PORTS, flags].concat(), &vertex);
+        assert_eq!(code, Some(1), "{text}");
+    };
+    check(&["--log-file=/nowhere/log"], Some("--log-file: cannot open '/nowhere/log': No such file or directory"));
+    check(&[&format!("--log-file={path}")], Some("Is a directory"));
+    check(&["--admin-socket=/nowhere/admin"], Some("--admin-socket '/nowhere/admin' cannot be used: No such file"));
+    let limited = ["--rate-limit=execution_count", "--rate-limit-resource=R:2"];
+    check(&limited, Some("model 'a' cannot be served: Resource count for \"R\" is limited to 2"));
+    check(&["--rate-limit=execution_count", "--rate-limit-resource=R:5"], None);
+    let vertex = ["--allow-vertex-ai=true", "--vertex-ai-port=0"];
+    check(&vertex, Some("Expect the model repository contains only a single model if default model is not specified"));
+    check(&[&vertex[..], &["--vertex-ai-default-model=c"]].concat(), Some("Expect the default model 'c' is loaded"));
+    check(&[&vertex[..], &["--vertex-ai-default-model=b"]].concat(), None);
+    let log = folder.path().join("log");
+    check(&[&format!("--log-file={}", log.display())], None);
+    assert!(!log.exists(), "nothing is written");
+}
+
+/// A Redis that answers its first command with this line, and its address as flags.
+fn redis(answer: &'static str) -> (std::thread::JoinHandle<()>, [String; 2]) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        assert!(stream.read(&mut [0; 256]).unwrap() > 0);
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    (server, ["--cache-config=redis,host=127.0.0.1".to_owned(), format!("--cache-config=redis,port={port}")])
+}
+
+#[test]
+fn the_doctor_asks_redis_as_a_server_does() {
+    let examine = |flags: &[String]| {
+        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+        deuteron(&[&["doctor"], PORTS, &flags].concat(), &[])
+    };
+    let told = |answer| {
+        let (server, flags) = redis(answer);
+        let told = examine(&flags);
+        server.join().unwrap();
+        (told, flags)
+    };
+    let ((code, text), _) = told("+PONG\r\n");
+    assert!(code == Some(0) && text.contains("\nResponse cache\n  Redis at 127.0.0.1:"), "{text}");
+    assert!(text.contains(": reached\n"), "{text}");
+    let ((code, text), _) = told("-NOAUTH Authentication required.\r\n");
+    assert!(code == Some(1) && text.contains("refuses this server: NOAUTH Authentication required"), "{text}");
+    assert!(text.contains("correct the user, the password or the database of --cache-config"), "{text}");
+    // A server starts without these, so they are no fault.
+    let ((code, text), flags) = told("HTTP/1.1 400 Bad Request\r\n\r\n");
+    assert!(code == Some(0) && text.contains("cannot be reached: "), "{text}");
+    let (code, text) = examine(&flags);
+    assert!(code == Some(0) && text.contains("cannot be reached: Connection refused"), "{text}");
+    assert!(text.contains("a server runs without its response cache until it can be"), "{text}");
 }
 
 #[test]

@@ -1,15 +1,24 @@
 //! The part of `deuteron doctor` on one server: its addresses, its files and its models, checked by the code with which
 //! a server checks them. Nothing listens and no model is loaded.
 
+use std::fs::OpenOptions;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
+
+use rustix::fs::{Access, access};
 
 use crate::control::doctor::Diagnosis;
 use crate::control::engines::model_services::ModelServices;
+use crate::control::loading::loaded_version::LoadedVersion;
 use crate::control::loading::model_loader::ModelLoader;
 use crate::control::loading::model_loader::examination::ExaminedModel;
 use crate::control::outside::api_keys::ApiKeys;
 use crate::control::outside::certificates::Certificates;
+use crate::control::outside::redis;
 use crate::control::repository::repositories::Repositories;
+use crate::control::serving::plan::choose_default_model;
+use crate::control::serving::rate_limit::{self, SharedRateLimiter};
 use crate::control::thread::initial_load;
 use crate::error::Error;
 use crate::settings::Settings;
@@ -44,8 +53,15 @@ impl Diagnosis {
         }
     }
 
-    /// Reads the files of TLS and of API keys.
+    /// Reads the files of TLS and of API keys, and checks that the log can be written.
     pub(super) fn files(&mut self, settings: &Settings) {
+        if let Some(path) = &settings.log_file
+            && let Err(error) = check_appendable(path)
+        {
+            let path = path.display();
+            self.faults
+                .push(format!("--log-file: cannot open '{path}': {error}; name a file that this user can write"));
+        }
         if let Err(why) = settings.foreign.vertex_ai.check() {
             self.faults.push(why.to_owned());
         }
@@ -69,6 +85,19 @@ impl Diagnosis {
         }
     }
 
+    /// Connects to the response cache, if it is not in the server.
+    pub(super) fn cache(&mut self, settings: &Settings) {
+        let Some(outcome) = redis::examine(settings) else { return };
+        self.head("Response cache");
+        match outcome {
+            Ok(found) => self.line(&format!("  {found}")),
+            Err(error) => {
+                self.line(&format!("  {error}"));
+                self.faults.push(format!("{error}; correct the user, the password or the database of --cache-config"));
+            }
+        }
+    }
+
     /// Checks the models that a server would load at start.
     pub(super) fn models(&mut self, settings: &Settings) {
         if settings.repositories.is_empty() {
@@ -87,8 +116,15 @@ impl Diagnosis {
         if found.is_empty() {
             self.line("  none is loaded at start");
         }
+        let limiter = rate_limit::limiter(settings);
+        let (mut served, mut are_all_known) = (Vec::new(), true);
         for (name, outcome) in found {
             let outcome = outcome.map_err(|error| error.text().to_owned()).and_then(|found| self.check_python(found));
+            let outcome = outcome.and_then(|found| {
+                are_all_known &= !found.versions.is_empty();
+                served.extend(registered(&found, limiter.as_ref())?);
+                Ok(found)
+            });
             match outcome {
                 Ok(ExaminedModel { versions, engine, .. }) => {
                     let numbers: Vec<_> = versions.iter().map(|(version, _)| format!(", version {version}")).collect();
@@ -104,6 +140,9 @@ impl Diagnosis {
                     }
                 }
             }
+        }
+        if are_all_known && let Err(error) = choose_default_model(&mut settings.clone(), &served) {
+            self.faults.push(error.text().to_owned());
         }
     }
 
@@ -123,5 +162,25 @@ impl Diagnosis {
             Some(why) if brings_none => Err(why.clone()),
             _ => Ok(found),
         }
+    }
+}
+
+/// Registers the instances of a model as a load does; the versions give that back when they are dropped.
+///
+/// # Errors
+/// If an instance needs more of a resource than `--rate-limit-resource` gives.
+fn registered(found: &ExaminedModel, limiter: Option<&SharedRateLimiter>) -> Result<Vec<LoadedVersion>, String> {
+    let versions = found.versions.iter().map(|(version, spec)| LoadedVersion::not_loaded(spec, *version, None));
+    rate_limit::register(versions.collect(), limiter).map_err(|failure| failure.error().text().to_owned())
+}
+
+/// Checks that a file can be appended to, or made, without making it.
+fn check_appendable(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().append(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Ok(access(parent, Access::WRITE_OK | Access::EXEC_OK)?)
+        }
+        outcome => outcome.map(drop),
     }
 }

@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, open};
+use rustix::fs::{Access, FlockOperation, Mode, OFlags, access, fchmod, flock, open};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 /// Connections that may wait in the kernel to be accepted.
@@ -33,14 +33,15 @@ pub struct LocalClaim {
 }
 
 impl LocalClaim {
-    /// Checks whether a process listens there already, or the file is not a socket, before anything
-    /// is done.
+    /// Checks whether a process listens there already, the file is not a socket, or the directory
+    /// takes no files, before anything is done.
     ///
     /// # Errors
     /// `AddrInUse` if a server listens or starts, `AlreadyExists` if the file is not a socket, or
     /// the reason that this cannot be found out.
     pub fn check(path: &Path) -> io::Result<()> {
-        is_stale(path).map(drop)
+        is_stale(path)?;
+        Ok(access(directory_of(path), Access::WRITE_OK | Access::EXEC_OK)?)
     }
 
     /// Listens. A file that an earlier process left behind is removed.
@@ -128,6 +129,10 @@ fn is_stale(path: &Path) -> io::Result<bool> {
     }
 }
 
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     let file = fs::symlink_metadata(path)?;
     Ok((file.dev(), file.ino()))
@@ -137,8 +142,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 /// with read permission for the directory may hold its lock forever. `AddrInUse` if it is locked; a
 /// starting server retries that for a while.
 fn lock_directory(path: &Path) -> io::Result<OwnedFd> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let directory = open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let directory = open(directory_of(path), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     flock(&directory, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
         rustix::io::Errno::WOULDBLOCK => ErrorKind::AddrInUse.into(),
         error => io::Error::from(error),

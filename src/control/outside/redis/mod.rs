@@ -60,15 +60,34 @@ pub fn start(settings: &Settings) -> Result<Option<RedisLink>, Error> {
     let place = place(redis);
     match first.recv_timeout(redis.connect_timeout + FIRST_MARGIN) {
         Ok(Ok(())) => log::info(&format!("the response cache is Redis at {place}")),
-        Ok(Err(RedisFault::Refused(why))) => {
-            return Err(Error::invalid(format!("--cache-config=redis: Redis at {place} refuses this server: {why}")));
-        }
+        Ok(Err(RedisFault::Refused(why))) => return Err(refusal(&place, &why)),
         Ok(Err(RedisFault::Lost(_))) | Err(RecvTimeoutError::Disconnected) => {}
         Err(RecvTimeoutError::Timeout) => {
             log::warning(&format!("Redis at {place} does not answer yet; requests run without the response cache"));
         }
     }
     Ok(Some(link))
+}
+
+/// Connects to the Redis that is the response cache, as a server does, and says for a person what comes of it; `None` if it is
+/// not the cache.
+///
+/// # Errors
+/// As [`start`], if Redis refuses the login or the database.
+pub fn examine(settings: &Settings) -> Option<Result<String, Error>> {
+    let redis = settings.cache.redis.as_ref()?;
+    let place = place(redis);
+    Some(match RedisConnection::open(redis) {
+        Ok(_) => Ok(format!("Redis at {place}: reached")),
+        Err(RedisFault::Refused(why)) => Err(refusal(&place, &why)),
+        Err(RedisFault::Lost(error)) => Ok(format!(
+            "Redis at {place}: cannot be reached: {error}; a server runs without its response cache until it can be"
+        )),
+    })
+}
+
+fn refusal(place: &str, why: &str) -> Error {
+    Error::invalid(format!("--cache-config=redis: Redis at {place} refuses this server: {why}"))
 }
 
 /// The time that the start waits beyond that of a connection, for the thread's message.
