@@ -7,6 +7,7 @@ Arguments: the folder for the results, then the names of the files.
 import io
 import json
 import os
+import shutil
 import struct
 import sys
 import types
@@ -76,20 +77,34 @@ def picture(random):
     return file.getvalue()
 
 
+def sound(random):
+    """A WAV file of one channel with 16 bits, which all libraries decode alike."""
+    import wave
+
+    samples = (random.normal(0, 3000, int(random.integers(4000, 9000)))).astype("<i2")
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(16000)
+        out.writeframes(samples.tobytes())
+    return file.getvalue()
+
+
 def request(model, source, random, rows):
     sizes, tensors = {}, {}
     for name, datatype, dims in model["input"]:
         shape = [int(size) if size != -1 else sizes.setdefault(place, int(random.integers(2, 9))) for place, size in enumerate(dims)]
         if model["rows"]:
             shape.insert(0, rows)
-        if name == "image":
-            file = picture(random)
+        if name in ("image", "audio"):
+            make = picture if name == "image" else sound
             if datatype == "UINT8":
-                tensors[name] = np.frombuffer(file, np.uint8)
+                tensors[name] = np.frombuffer(make(random), np.uint8)
                 continue
             import base64
 
-            files = [picture(random) for _ in range(int(np.prod(shape)))]
+            files = [make(random) for _ in range(int(np.prod(shape)))]
             files = [base64.b64encode(file) for file in files] if "b64decode" in source else files
             array = np.empty(len(files), object)
             array[:] = files
@@ -102,6 +117,11 @@ def request(model, source, random, rows):
             tensors[name] = array.reshape(shape)
         elif datatype.startswith("FP"):
             values = random.normal(0, 2, shape)
+            if name.startswith("samples"):
+                values = random.uniform(-1, 1, int(random.integers(2000, 5000)))
+            if dims[-1:] == [85]:
+                # Boxes that overlap, few with an object.
+                values = np.concatenate([random.uniform(50, 600, (1, 25200, 2)), random.uniform(20, 120, (1, 25200, 2)), random.uniform(0, 0.302, (1, 25200, 1)), random.uniform(0, 1, (1, 25200, 80))], 2)
             if dims[-1:] == [8400]:
                 # Boxes that overlap, and few scores above a threshold.
                 values = np.concatenate([random.uniform(50, 600, (1, 2, 8400)), random.uniform(20, 120, (1, 2, 8400)), random.uniform(0, 0.3005, (1, 80, 8400))], 1)
@@ -139,9 +159,7 @@ def play(folder, file):
     root = os.path.join(folder, "model")
     version = os.path.join(root, "1")
     os.makedirs(version, exist_ok=True)
-    for name in os.listdir(os.path.join(HERE, "files")):
-        with open(os.path.join(HERE, "files", name), "rb") as given, open(os.path.join(version, name), "wb") as copy:
-            copy.write(given.read())
+    shutil.copytree(os.path.join(HERE, "files"), version, dirs_exist_ok=True)
     sys.modules["triton_python_backend_utils"] = utilities(version)
     space = {"__name__": "1.model", "__file__": os.path.join(version, "model.py")}
     try:

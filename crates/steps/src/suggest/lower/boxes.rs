@@ -11,6 +11,8 @@ use base::tensor::Datatype;
 struct Predictions {
     rows: ExprId,
     classes_from: i64,
+    /// True if the scores of the classes are multiplied by the objectness, the number before them.
+    has_objectness: bool,
 }
 
 /// A number of a box as a sum of columns with factors, for comparison.
@@ -44,6 +46,7 @@ impl StepLowering<'_, '_> {
         }
         let predictions = self.predictions_of(scores)?;
         let (threshold, compare) = self.threshold_of(mask, scores, form.score_threshold)?;
+        let whole = self.whole_rows(predictions, (threshold, compare))?;
         let in_box = self.box_format(boxes, predictions)?;
         if in_box != form.box_format {
             return Err(format!("the boxes of the suppression are not {}", form.box_format));
@@ -55,7 +58,7 @@ impl StepLowering<'_, '_> {
             }
         }
         let (port, made) = self.kept_port(kept, scores, predictions)?;
-        let (layout, tensor) = self.layout_of(predictions)?;
+        let (layout, tensor) = self.layout_of(Predictions { rows: whole, ..predictions })?;
         let mut fields = vec![("layout", quoted(layout)), ("score_threshold", number_of(threshold))];
         if compare != ">" {
             fields.push(("compare", quoted(compare)));
@@ -138,12 +141,67 @@ impl StepLowering<'_, '_> {
         let graph = &self.machine.graph;
         let other = || "the scores are not those of a layout that is known".to_owned();
         let Op::Reduce { kind: Reduction::Max, axis: -1, .. } = graph.op(scores) else { return Err(other()) };
-        let classes = graph.operand(scores).map(|classes| graph.below_views(classes)).ok_or_else(other)?;
-        let Op::Slice { axis: -1, start: Some(from), stop: None, step: 1 } = *graph.op(classes) else {
-            return Err(other());
+        graph.operand(scores).and_then(|classes| self.classes_of(classes)).ok_or_else(other)
+    }
+
+    /// The tensor of which these are the scores of the classes, as they are or times the objectness.
+    fn classes_of(&self, id: ExprId) -> Option<Predictions> {
+        let graph = &self.machine.graph;
+        let id = graph.below_views(id);
+        if let (Op::Binary(ArithmeticOp::Multiply), [left, right]) = (graph.op(id), graph.get(id).inputs.as_slice()) {
+            let product = |classes: ExprId, objectness: ExprId| {
+                let predictions = self.classes_of(classes).filter(|predictions| !predictions.has_objectness)?;
+                let objectness = self.single_column(objectness)?;
+                let is_before = objectness == (predictions.rows, predictions.classes_from - 1);
+                is_before.then_some(Predictions { has_objectness: true, ..predictions })
+            };
+            return product(*left, *right).or_else(|| product(*right, *left));
+        }
+        let Op::Slice { axis: -1, start: Some(from), stop: None, step: 1 } = *graph.op(id) else { return None };
+        let rows = graph.below_views(graph.operand(id)?);
+        Some(Predictions { rows, classes_from: from, has_objectness: false })
+    }
+
+    /// The tensor of which this is one column, and its place.
+    fn single_column(&self, id: ExprId) -> Option<(ExprId, i64)> {
+        let graph = &self.machine.graph;
+        let id = graph.below_views(id);
+        let rows = graph.operand(id).map(|rows| graph.below_views(rows))?;
+        match *graph.op(id) {
+            Op::Take { axis: -1, index } => Some((rows, index)),
+            Op::Slice { axis: -1, start, stop: Some(stop), step: 1 } if start.unwrap_or(0) + 1 == stop => {
+                Some((rows, stop - 1))
+            }
+            _ => None,
+        }
+    }
+
+    /// The predictions before boxes of little objectness are dropped, as the step drops them by the threshold of the scores.
+    fn whole_rows(&mut self, predictions: Predictions, threshold: (f64, &'static str)) -> Result<ExprId, String> {
+        let graph = &self.machine.graph;
+        let rows = predictions.rows;
+        if !predictions.has_objectness {
+            return Ok(rows);
+        }
+        let (Op::Rows { is_mask: true }, [whole, mask]) = (graph.op(rows), graph.get(rows).inputs.as_slice()) else {
+            self.machine.assume(
+                "scores of classes are at most 1: the step also drops boxes whose objectness is not above the threshold",
+            );
+            return Ok(rows);
         };
-        let rows = graph.operand(classes).map(|rows| graph.below_views(rows)).ok_or_else(other)?;
-        Ok(Predictions { rows, classes_from: from })
+        let (whole, mask) = (graph.below_views(*whole), graph.below_views(*mask));
+        let objectness = self.machine.threshold(mask).and_then(|(of, comparison, number)| {
+            let compare = match comparison {
+                CompareOp::Greater => ">",
+                CompareOp::GreaterEqual => ">=",
+                _ => return None,
+            };
+            Some((self.single_column(of)?, (number, compare)))
+        });
+        match objectness {
+            Some((column, own)) if column == (whole, predictions.classes_from - 1) && own == threshold => Ok(whole),
+            _ => Err("boxes are dropped by another threshold of the objectness than that of the scores".to_owned()),
+        }
     }
 
     fn threshold_of(
@@ -184,10 +242,16 @@ impl StepLowering<'_, '_> {
     /// The layout of a tensor of predictions, and the tensor with images as its first axis.
     fn layout_of(&mut self, predictions: Predictions) -> Result<(&'static str, ExprId), String> {
         let graph = &self.machine.graph;
-        if predictions.classes_from != 4 {
-            return Err("the classes of the boxes begin at another place than the fifth".to_owned());
-        }
         let rows = predictions.rows;
+        match (predictions.classes_from, predictions.has_objectness) {
+            (4, false) => {}
+            (5, true) => {
+                let below = graph.below_view(rows, 2);
+                return Ok(("yolov5", self.with_images(below)?));
+            }
+            (5, false) => return Err("the scores are those of the classes without the objectness".to_owned()),
+            _ => return Err("the classes of the boxes begin at another place than the fifth".to_owned()),
+        }
         match (graph.op(rows), graph.operand(rows)) {
             (Op::Transpose(order), Some(below)) => {
                 let (count, below) = (order.len(), graph.below_view(below, 2));
@@ -219,10 +283,8 @@ impl StepLowering<'_, '_> {
 
     fn is_class(&self, id: ExprId, predictions: Predictions) -> bool {
         let graph = &self.machine.graph;
-        let below = graph.operand(id).map(|classes| graph.below_views(classes));
-        let slice = below.filter(|below| matches!(graph.op(*below), Op::Slice { axis: -1, stop: None, step: 1, .. }));
-        let from = slice.and_then(|slice| graph.operand(slice)).map(|rows| graph.below_views(rows));
-        *graph.op(id) == Op::Argmax(-1) && from == Some(predictions.rows)
+        let classes = graph.operand(id).and_then(|classes| self.classes_of(classes));
+        *graph.op(id) == Op::Argmax(-1) && classes == Some(predictions)
     }
 
     /// The port of what is kept, and the format of boxes.
