@@ -4,6 +4,7 @@ mod boxes;
 mod images;
 mod labels;
 mod numbers;
+mod sounds;
 mod texts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -189,6 +190,7 @@ impl<'m, 'a> StepLowering<'m, 'a> {
             (Op::Input(name), _) => Ok((name.clone(), shape)),
             (Op::View | Op::Decode | Op::Encode, Some(below)) => self.raw(below),
             (Op::Tokens(_), _) => self.tokens(id),
+            (Op::Sound(_), _) => self.sound(id),
             (Op::Detokenize { .. } | Op::Ctc(_) | Op::Dumps(_) | Op::Parse { .. }, _) => self.text(id),
             (
                 Op::Pool(_) | Op::Normalize(_) | Op::Reduce { axis: -2, .. } | Op::Take { axis: -2, index: 0 },

@@ -10,6 +10,7 @@ mod numeric;
 mod part;
 mod picture;
 mod python;
+mod sound;
 mod token;
 mod triton;
 

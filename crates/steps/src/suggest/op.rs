@@ -102,6 +102,7 @@ pub enum Op {
     Sigmoid,
     /// The size of a dimension.
     Size(Dim),
+    Sound(SoundOp),
     Slice {
         axis: i64,
         start: Option<i64>,
@@ -259,6 +260,19 @@ pub enum PictureOp {
     Upright,
 }
 
+/// An operation on sounds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SoundOp {
+    /// The samples of a file, one channel.
+    Decode,
+    /// The features of a Whisper network, by the file of its extractor.
+    LogMel(String),
+    /// The sample rate of the file of a sound.
+    Rate,
+    /// From a sample rate, or that of the file, to another one.
+    Resample { from: Option<u64>, to: u64, method: &'static str },
+}
+
 /// The parameters of a letterbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LetterboxForm {
@@ -321,6 +335,7 @@ impl Op {
             Self::Size(_) => "a size",
             Self::Slice { .. } | Self::Take { .. } => "a part of a tensor",
             Self::Softmax(_) => "a softmax",
+            Self::Sound(_) => "a sound",
             Self::Sqrt => "a square root",
             Self::Stack(_) => "a stack",
             Self::Tokens(_) => "a tokenizer",

@@ -89,6 +89,8 @@ pub enum Object {
     Config,
     /// Outputs of a tokenizer by name.
     Encoding(BTreeMap<String, (ExprId, ArrayKind)>),
+    /// The extractor of a Whisper network, by the path of its file.
+    FeatureExtractor(String),
     /// An image processor of transformers, by the path of its file.
     ImageProcessor(String),
     /// Requests of an execute, and one of them.

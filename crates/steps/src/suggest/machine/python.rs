@@ -24,6 +24,11 @@ impl<'a> Machine<'a> {
             "scipy" if path == "scipy.special.softmax" => self.numeric(last, ArrayKind::Numpy, arguments),
             "torch" => self.torch(path, last, arguments),
             "PIL" | "cv2" | "torchvision" => self.call_picture(path, arguments),
+            "soundfile" | "librosa" | "torchaudio" => self.call_sound(path, arguments),
+            "scipy" if path == "scipy.signal.resample_poly" => self.call_sound(path, arguments),
+            "transformers" if path.starts_with("transformers.WhisperFeatureExtractor") => {
+                self.call_sound(path, arguments)
+            }
             "transformers" | "tokenizers" => self.call_tokenizer(path, arguments),
             "triton_python_backend_utils" => self.call_triton(last, arguments),
             "json" | "os" | "pathlib" | "base64" | "io" | "itertools" | "math" | "copy" => {

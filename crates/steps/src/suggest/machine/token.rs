@@ -73,7 +73,7 @@ impl Machine<'_> {
     }
 
     /// The name of a file in a folder that a value names. Of a model of the hub, the file must be beside model.py.
-    fn file_in(&mut self, folder: &PyValue, file: &str) -> Result<String, String> {
+    pub fn file_in(&mut self, folder: &PyValue, file: &str) -> Result<String, String> {
         match folder {
             PyValue::Path(path) => {
                 let path = self.joined_path(&PyValue::Path(path.clone()), file)?;

@@ -294,6 +294,10 @@ impl<'a> Machine<'a> {
                 let file = file.clone();
                 self.call_image_processor(&file, arguments)
             }
+            Object::FeatureExtractor(file) => {
+                let file = file.clone();
+                self.call_feature_extractor(&file, arguments)
+            }
             _ => Err("an object that cannot be called".to_owned()),
         }
     }
