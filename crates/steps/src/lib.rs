@@ -15,6 +15,7 @@ mod clean_up;
 pub mod concat;
 pub mod crop;
 pub mod ctc;
+pub mod dense;
 pub mod detect;
 pub mod detokenize;
 pub mod fbank;
@@ -28,6 +29,7 @@ pub mod list;
 pub mod log_mel;
 pub mod masks;
 mod mel;
+pub mod normalize;
 mod original_size;
 pub mod parse;
 pub mod pool;
@@ -62,6 +64,7 @@ pub const KINDS: &[&StepKind] = &[
     &concat::KIND,
     &crop::KIND,
     &ctc::KIND,
+    &dense::KIND,
     &detect::KIND,
     &detokenize::KIND,
     &fbank::KIND,
@@ -69,6 +72,7 @@ pub const KINDS: &[&StepKind] = &[
     &image::KIND,
     &log_mel::KIND,
     &masks::KIND,
+    &normalize::KIND,
     &parse::KIND,
     &pool::KIND,
     &resample::KIND,

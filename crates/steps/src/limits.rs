@@ -69,6 +69,9 @@ pub const PARSED_TEXTS_MAX: usize = 65_536;
 /// each of them; models read a few thousand.
 pub const TEXT_SIZE_MAX: usize = 1 << 20;
 
+/// Prompts of a step `tokenize`: public models have up to some twenty.
+pub const PROMPTS_MAX: usize = 256;
+
 /// Tokens of one request, padding included: 4,096 texts of 512 tokens. All outputs together have then up to
 /// 100 MB.
 pub const TOKENS_MAX: usize = 1 << 21;

@@ -26,13 +26,23 @@ pub const KIND: StepKind = StepKind {
     fields: &[
         Field {
             name: "mode",
-            kind: FieldKind::Choice(&["mean", "cls", "last", "max", "mean_sqrt_len", "weighted_mean"]),
+            kind: FieldKind::Choice(&[
+                "mean",
+                "cls",
+                "last",
+                "max",
+                "mean_sqrt_len",
+                "weighted_mean",
+                "splade_max",
+                "splade_sum",
+            ]),
             default: FieldDefault::Json("\"mean\""),
             about: "`mean`: `sum(states * mask) / clip(sum(mask), 1e-9)`. `cls`: the first token. `last`: the token at \
                     the end if the mask has it, which is padding to the left, otherwise that at `sum(mask) - 1`. \
                     `max`: the largest of each dimension, with -1e9 for padding. `mean_sqrt_len`: the sum divided by \
                     the square root of the count. `weighted_mean`: the mean with the weights 1, 2, 3, … of the \
-                    positions.",
+                    positions. `splade_max`, `splade_sum`: the largest of `log1p(relu(x))` of the tokens, or their sum, 0 for \
+                    padding.",
         },
         Field {
             name: "dimensions",
@@ -71,6 +81,8 @@ enum Mode {
     Max,
     Mean,
     MeanSqrtLen,
+    SpladeMax,
+    SpladeSum,
     WeightedMean,
 }
 
@@ -84,6 +96,8 @@ impl Pool {
                 "last" => Mode::Last,
                 "max" => Mode::Max,
                 "mean_sqrt_len" => Mode::MeanSqrtLen,
+                "splade_max" => Mode::SpladeMax,
+                "splade_sum" => Mode::SpladeSum,
                 "weighted_mean" => Mode::WeightedMean,
                 _ => Mode::Mean,
             },
@@ -103,6 +117,16 @@ impl Pool {
             Mode::MeanSqrtLen => {
                 divide(weighted_sum(states, mask, size, out), mask.iter().sum::<f32>().max(COUNT_MIN).sqrt());
             }
+            Mode::SpladeMax => {
+                // The function grows with its argument: it is applied to the largest alone.
+                splade(states, mask, size, out, |largest, value| {
+                    if value > *largest {
+                        *largest = value
+                    }
+                });
+                out.iter_mut().skip(start).for_each(|value| *value = value.ln_1p());
+            }
+            Mode::SpladeSum => splade(states, mask, size, out, |sum, value| *sum += value.ln_1p()),
             Mode::WeightedMean => {
                 #[expect(clippy::cast_precision_loss, reason = "as torch's arange in FP32")]
                 let weights: Vec<f32> = mask.iter().zip(1_usize..).map(|(mask, place)| mask * place as f32).collect();
@@ -203,6 +227,22 @@ fn weighted_sum<'a>(states: &[f32], weights: &[f32], size: usize, out: &'a mut V
     sums
 }
 
+/// Appends a number for each dimension, which begins with 0 and meets `relu` of each token that counts. NaN counts as 0.
+fn splade(states: &[f32], mask: &[f32], size: usize, out: &mut Vec<f32>, meet: impl Fn(&mut f32, f32)) {
+    let start = out.len();
+    out.resize(start.saturating_add(size), 0.0);
+    let numbers = out.get_mut(start..).unwrap_or_default();
+    for (state, mask) in states.chunks_exact(size).zip(mask) {
+        if *mask != 0.0 {
+            numbers
+                .iter_mut()
+                .zip(state)
+                .filter(|(_, value)| **value > 0.0)
+                .for_each(|(number, value)| meet(number, *value));
+        }
+    }
+}
+
 /// Appends the largest value of each dimension; NaN if one is.
 fn max(states: &[f32], mask: &[f32], size: usize, out: &mut Vec<f32>) {
     let start = out.len();
@@ -241,6 +281,19 @@ mod tests {
         check(r#""normalize": true"#, [0.0; 2]);
         check(r#""mode": "max""#, [-1e9; 2]);
         check(r#""mode": "last""#, [3.0, 4.0]);
+    }
+
+    #[test]
+    fn scores_of_a_vocabulary_become_weights() {
+        let states = of_floats(&[1, 3, 2], vec![1.0, -1.0, 3.0, 0.0, 9.0, 9.0]);
+        let mask = of_floats(&[1, 3], vec![1.0, 1.0, 0.0]);
+        let weights = |members: &str| {
+            let got = run("pool", &[("states", &states), ("mask", &mask)], &["vector"], members).unwrap();
+            floats("", &got[0]).unwrap().to_vec()
+        };
+        assert_eq!(weights(r#""mode": "splade_max""#), [4.0_f32.ln(), 0.0]);
+        let sum = weights(r#""mode": "splade_sum""#);
+        assert!((sum[0] - 8.0_f32.ln()).abs() < 1e-6 && sum[1] == 0.0, "{sum:?}");
     }
 
     #[test]

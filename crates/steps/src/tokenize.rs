@@ -9,6 +9,7 @@ mod bert;
 mod characters;
 mod encoder;
 pub(crate) mod file;
+mod prompts;
 mod rows;
 mod rules;
 mod settings;
@@ -19,6 +20,7 @@ use base::tensor::{Datatype, Tensor};
 
 use self::encoder::TextEncoder;
 use self::file::{guarded, read_config, read_tokenizer};
+use self::prompts::Prompts;
 use self::rows::{Form, TokenRows};
 use self::rules::EncodingRules;
 use self::settings::{Padding, read_padding, read_truncation};
@@ -38,6 +40,12 @@ pub const KIND: StepKind = StepKind {
         StepPort {
             name: "pair",
             about: "BYTES with as many elements: the second text of each row.",
+            is_optional: true,
+        },
+        StepPort {
+            name: "prompt_name",
+            about: "BYTES with as many elements: the name of the prompt of each row, one of `prompts`. Requests without it get \
+                    `prefix`.",
             is_optional: true,
         },
     ],
@@ -146,6 +154,13 @@ const FIELDS: &[Field] = &[
         about: "Is put before each `text`, such as `query: `.",
     },
     Field {
+        name: "prompts",
+        kind: FieldKind::Json,
+        default: FieldDefault::Json("{}"),
+        about: "An object from names to texts, of which `prompt_name` chooses the one that is put before a `text`, in place of \
+                `prefix`.",
+    },
+    Field {
         name: "datatype",
         kind: FieldKind::Choice(&["INT64", "INT32"]),
         default: FieldDefault::Json("\"INT64\""),
@@ -157,6 +172,7 @@ struct Tokenize {
     encoder: TextEncoder,
     padding: Padding,
     prefix: String,
+    prompts: Prompts,
     datatype: Datatype,
     /// For each output, true if the list connects it.
     wanted: [bool; 6],
@@ -182,21 +198,23 @@ impl Tokenize {
             encoder,
             padding,
             prefix: fields.text("prefix"),
+            prompts: Prompts::read(fields)?,
             datatype: Datatype::from_name(&fields.text("datatype")).unwrap_or(Datatype::Int64),
             wanted: std::array::from_fn(|output| fields.is_wanted(output)),
         })
     }
 
-    fn encoded(&self, texts: &[&str], pairs: Option<&[&str]>) -> Result<TokenRows, String> {
+    fn encoded(&self, texts: &[&str], pairs: Option<&[&str]>, prompts: &[&str]) -> Result<TokenRows, String> {
         let mut rows = TokenRows::new(texts.len());
         let mut prefixed = String::new();
         let mut pairs = pairs.into_iter().flatten();
         for (index, text) in texts.iter().enumerate() {
-            let text = if self.prefix.is_empty() {
+            let prefix = prompts.get(index).copied().unwrap_or(&self.prefix);
+            let text = if prefix.is_empty() {
                 text
             } else {
                 prefixed.clear();
-                prefixed.push_str(&self.prefix);
+                prefixed.push_str(prefix);
                 prefixed.push_str(text);
                 &prefixed[..]
             };
@@ -223,18 +241,22 @@ impl Tokenize {
 impl Step for Tokenize {
     fn run(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
         let Some(Some(text)) = inputs.first() else { return Ok(Vec::new()) };
-        let texts = texts("text", text, self.prefix.len())?;
-        let pairs = match inputs.get(1) {
-            Some(Some(pair)) => Some(self::texts("pair", pair, 0)?),
-            _ => None,
+        let texts = texts("text", text, self.prefix.len().max(self.prompts.size_max()))?;
+        let beside = |index: usize, port: &str| {
+            let Some(Some(tensor)) = inputs.get(index) else { return Ok(None) };
+            let elements = self::texts(port, tensor, 0)?;
+            if elements.len() != texts.len() {
+                let (count, wanted) = (elements.len(), texts.len());
+                return Err(Error::invalid(format!(
+                    "'{port}' must have {wanted} elements as 'text' has, but it has {count}"
+                )));
+            }
+            Ok(Some(elements))
         };
-        if let Some(pairs) = pairs.as_ref().filter(|pairs| pairs.len() != texts.len()) {
-            let (count, wanted) = (pairs.len(), texts.len());
-            return Err(Error::invalid(format!(
-                "'pair' must have {wanted} elements as 'text' has, but it has {count}"
-            )));
-        }
-        let rows = guarded(|| self.encoded(&texts, pairs.as_deref())).map_err(Error::invalid)?;
+        let pairs = beside(1, "pair")?;
+        let prompts = beside(2, "prompt_name")?.unwrap_or_default();
+        let prompts = prompts.into_iter().map(|name| self.prompts.find(name)).collect::<Result<Vec<_>, _>>()?;
+        let rows = guarded(|| self.encoded(&texts, pairs.as_deref(), &prompts)).map_err(Error::invalid)?;
         let form = self.padding.form(&rows, self.datatype)?;
         Ok(self.outputs(&form, &rows))
     }
