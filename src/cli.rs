@@ -278,10 +278,10 @@ fn commands() -> Vec<clap::Command> {
         .arg(
             Arg::new("format")
                 .long("format")
-                .value_name("pbtxt|json|toml")
-                .value_parser(["pbtxt", "json", "toml"])
+                .value_name("pbtxt|json|toml|steps")
+                .value_parser(["pbtxt", "json", "toml", "steps"])
                 .hide_possible_values(true)
-                .help("The notation [default: pbtxt]"),
+                .help("The notation, or the steps of the model as a steps.json [default: pbtxt]"),
         )
         .after_help(AFTER_HELP);
     let check = command("check", "Check a file of flags (--config) and report its errors")
@@ -367,8 +367,9 @@ fn form(matches: &ArgMatches) -> Result<ConfigForm, String> {
         None => Ok(ConfigForm::default()),
         Some("json") => Ok(ConfigForm::Json),
         Some("pbtxt") => Ok(ConfigForm::Pbtxt),
+        Some("steps") => Ok(ConfigForm::Steps),
         Some("toml") => Ok(ConfigForm::Toml),
-        Some(form) => Err(format!("--format={form}: expected pbtxt, json or toml")),
+        Some(form) => Err(format!("--format={form}: expected pbtxt, json, toml or steps")),
     }
 }
 

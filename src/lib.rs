@@ -8,6 +8,7 @@ pub use base::{budget, crash, error, limits, metrics, policy, pressure, tensor, 
 pub use connection;
 pub use engines;
 pub use flags;
+pub use hub;
 pub use model;
 pub use process;
 pub use protocol;

@@ -43,7 +43,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wire", &["limits", "tensor"]),
     // Work before and behind models.
     ("steps", &["error", "limits", "tensor", "wire"]),
-    ("model", &["error", "limits", "steps", "tensor", "wire"]),
+    // Folders of the Hugging Face hub as configurations and steps.
+    ("hub", &["error", "limits", "tensor", "wire"]),
+    ("model", &["error", "hub", "limits", "steps", "tensor", "wire"]),
     // Records of requests.
     ("trace", &["error", "limits", "model", "tensor", "time", "wire"]),
     // 2 machines
@@ -119,6 +121,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "trace",
             "wire",
             "steps",
+            "hub",
         ],
     ),
     // Commands that ask a server.

@@ -77,8 +77,9 @@ fn a_configuration_is_shown_in_one_of_three_forms() {
     assert_eq!(shown("config show m"), (vec!["m".into()], ConfigForm::Pbtxt));
     assert_eq!(shown("config show m --format=json"), (vec!["m".into()], ConfigForm::Json));
     assert_eq!(shown("config show --format toml m"), (vec!["m".into()], ConfigForm::Toml));
+    assert_eq!(shown("config show --format steps m"), (vec!["m".into()], ConfigForm::Steps));
     let check = |line: &str, want: &str| assert_eq!(read(line), Err(want.to_owned()), "{line}");
-    check("config show m --format=xml", "--format xml: expected pbtxt, json or toml");
+    check("config show m --format=xml", "--format xml: expected pbtxt, json, toml or steps");
     check("config", "a command is missing: expected show, check or help");
     check("config m", "unknown command 'm'; --help lists the commands");
     check("config show m n", "one path at a time, as in `deuteron config show m`");

@@ -1,4 +1,4 @@
-//! `deuteron config show`: prints the configuration that a model is served with, or the refusal.
+//! `deuteron config show`: prints the configuration that a model is served with, or its steps, or the refusal.
 //! The model is loaded as the server loads it, because its file and its engine complete the
 //! configuration and may refuse it; nothing is served. Of a Python model only the configuration is
 //! completed: its own code may need files that exist only on the serving machine.
@@ -66,11 +66,15 @@ fn show(settings: &Settings, form: ConfigForm) -> Result<String, Error> {
     }
     let loaded = initial.loaded.iter().find(|loaded| loaded.spec.name == model.name);
     let loaded = loaded.ok_or_else(|| Error::internal(format!("model '{}' was not loaded", model.name)))?;
+    if form == ConfigForm::Steps {
+        let steps = loaded.spec.steps.as_ref().map(|steps| steps.text.clone());
+        return steps.ok_or_else(|| Error::invalid(format!("model '{}' has no steps", model.name)));
+    }
     let config = ModelConfig::decode(&*loaded.configured.config_message);
     let config = config.map_err(|error| Error::internal(error.to_string()))?;
     let notation = match form {
         ConfigForm::Json => Notation::Json,
-        ConfigForm::Pbtxt => Notation::Text,
+        ConfigForm::Pbtxt | ConfigForm::Steps => Notation::Text,
         ConfigForm::Toml => Notation::Toml,
     };
     Ok(write::encode(&config, notation))

@@ -52,6 +52,7 @@ mod http1_suite;
 mod http2;
 mod http2_clients;
 mod http2_peer;
+mod hub;
 mod init;
 mod isolation;
 mod keep_alive;

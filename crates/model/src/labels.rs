@@ -64,11 +64,6 @@ impl ClassNames {
     }
 }
 
-/// Returns true if a `config.json` is of Hugging Face's libraries, and not a configuration of this server.
-pub fn is_hub_config(file: &[u8]) -> bool {
-    hub_config(file).is_some()
-}
-
 fn hub_config(file: &[u8]) -> Option<Document<'_>> {
     let document = Document::parse(file, &[]).ok()?;
     let root = document.root();
@@ -105,6 +100,6 @@ mod tests {
         assert_eq!(read(r#"{"model_type": "bert", "id2label": {"0": "a"}}"#).as_deref(), Some("a false"));
         // Not of these libraries, or no JSON.
         assert_eq!(read(r#"{"id2label": {"0": "a"}}"#), None);
-        assert!(!is_hub_config(b"{\"name\": \"m\", \"backend\": \"onnxruntime\"}") && !is_hub_config(b"{"));
+        assert!(hub_config(b"{\"name\": \"m\", \"backend\": \"onnxruntime\"}").is_none() && hub_config(b"{").is_none());
     }
 }

@@ -528,6 +528,8 @@ pub enum ConfigForm {
     /// As a `config.pbtxt`.
     #[default]
     Pbtxt,
+    /// The steps of the model, as a `steps.json`.
+    Steps,
     /// As a `config.toml`.
     Toml,
 }

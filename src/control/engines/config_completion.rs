@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::backend::Backend;
 use crate::control::engines::frameworks::Frameworks;
+use crate::control::repository::hub_folder;
 use crate::control::repository::model_source::ModelSource;
 use crate::control::repository::pinned_files::{PinnedFiles, open_python_file};
 use crate::error::Error;
@@ -107,6 +108,9 @@ impl ConfigCompletion<'_> {
         draft: &ConfigDraft,
         labels: &BTreeMap<String, Arc<Labels>>,
     ) -> Result<ModelSpec, Error> {
+        if draft.is_of_hub() {
+            return self.complete_hub_folder(source, directory, version, draft);
+        }
         if draft.has_steps() {
             return self.complete_with_steps(source, directory, version, draft, labels);
         }
@@ -217,12 +221,51 @@ impl ConfigCompletion<'_> {
                 Some(engine.map_err(|error| error.with_prefix("the model between its steps: "))?)
             }
         };
-        let draft = draft.clone();
+        let mut spec = self.complete_around(directory, draft.clone(), engine.as_ref(), labels)?;
+        let steps = ModelSteps::new(text, list, &spec, engine.map(Arc::new)).map_err(in_file)?;
+        spec.steps = Some(Arc::new(steps));
+        Ok(spec)
+    }
+
+    /// The spec of a model with steps as clients see it; `engine` is the model between them.
+    fn complete_around(
+        &self,
+        directory: &ModelDirectory,
+        draft: ConfigDraft,
+        engine: Option<&ModelSpec>,
+        labels: &BTreeMap<String, Arc<Labels>>,
+    ) -> Result<ModelSpec, Error> {
         let draft = engine.iter().fold(draft, |draft, engine| draft.with_rows_of(engine));
         let rules = CompletionRules { is_on: false, ..completion_rules(self.settings, draft.backend()) };
         let mut spec = draft.complete(None, labels, rules)?;
         self.settle(&mut spec, directory);
-        let steps = ModelSteps::new(list, &spec, engine.map(Arc::new)).map_err(in_file)?;
+        Ok(spec)
+    }
+
+    /// Completes the model of a folder of the hub: its ONNX file first, then what is derived from the folder and that file.
+    fn complete_hub_folder(
+        &self,
+        source: &ModelSource,
+        directory: &ModelDirectory,
+        version: u64,
+        draft: &ConfigDraft,
+    ) -> Result<ModelSpec, Error> {
+        let folder = directory.version_path(version);
+        let labels = BTreeMap::new();
+        let in_folder = |error: Error| error.with_prefix("its folder of the Hugging Face hub: ");
+        let engine = self.complete(source, directory, version, &draft.of_engine(), &labels);
+        let engine = engine.map_err(|error| in_folder(error.with_prefix(&format!("{}: ", draft.model_filename()))))?;
+        let derived = hub_folder::derive(&source.repository, &folder, draft, &engine).map_err(in_folder)?;
+        let read = |name: &str, size_max: usize| {
+            source.read(&format!("{folder}/{name}"), size_max).map_err(|error| error.to_string())
+        };
+        let in_steps = |error: Error| in_folder(error.with_prefix("its steps: "));
+        let list = StepList::read(&derived.steps, &read).map_err(in_steps)?;
+        let mut spec =
+            self.complete_around(directory, draft.clone().with_derived(&derived.config)?, Some(&engine), &labels)?;
+        let (name, task, file) = (&spec.name, derived.task.name(), draft.model_filename());
+        log::info(&format!("'{name}' is a folder of the Hugging Face hub for {task}, run from {file}"));
+        let steps = ModelSteps::new(&derived.steps, list, &spec, Some(Arc::new(engine))).map_err(in_steps)?;
         spec.steps = Some(Arc::new(steps));
         Ok(spec)
     }

@@ -2,6 +2,8 @@
 //! only. Called on threads of loads and scans.
 
 pub mod beneath;
+mod hub_cache;
+pub mod hub_folder;
 pub mod model_identity;
 pub mod model_source;
 pub mod pinned_files;

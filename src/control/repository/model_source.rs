@@ -11,16 +11,17 @@ use std::sync::Arc;
 use crate::control::repository::beneath::RepositoryRoot;
 use crate::control::repository::stores::mirror::{StoreLease, StoreMirror};
 use crate::control::repository::stores::{self, StoreNames};
+use crate::control::repository::{hub_cache, hub_folder};
 use crate::error::Error;
+use crate::hub::is_hub_config;
 use crate::limits::CONFIG_SIZE_MAX;
 use crate::log;
 use crate::metrics::StoreCells;
 use crate::model::config::{ConfigDraft, ConfigSurroundings, configured_name};
-use crate::model::labels::is_hub_config;
 use crate::model::parse::text::Notation;
 use crate::model::platform::{PYTORCH_BACKEND, STEPS_FILENAME, TENSORFLOW_BACKEND, backend_of_file, pickle_advice};
-use crate::model::repository::{FoundModels, Listing, ModelDirectory, is_hidden};
-use crate::settings::{Settings, StoreUrl};
+use crate::model::repository::{FoundModels, Listing, ListingEntry, ModelDirectory, is_hidden};
+use crate::settings::{Compat, Settings, StoreUrl};
 
 /// Models of a repository that an error names.
 const NAMES_SHOWN: usize = 5;
@@ -43,6 +44,9 @@ enum SourceKind {
     File(PathBuf, PathBuf),
     /// A directory of models.
     Repository,
+    /// A model in the cache of the Hugging Face hub, as named on the command line: its snapshot, `None` for that of the main
+    /// branch, and its name.
+    Cached { given: PathBuf, snapshot: Option<String>, name: String },
 }
 
 impl ModelSource {
@@ -97,6 +101,13 @@ impl ModelSource {
             let repository = RepositoryRoot::open(&root).map_err(|error| io_error("open the model", path, &error))?;
             return Ok(Self { repository, root, kind: SourceKind::File(model.clone(), model), store: None });
         }
+        if let Some(cached) = hub_cache::find(path, &listing) {
+            let repository =
+                RepositoryRoot::open(&cached.root).map_err(|error| io_error("open the model", &cached.root, &error))?;
+            let name = settings.model_name.clone().unwrap_or(cached.name);
+            let kind = SourceKind::Cached { given: path.to_path_buf(), snapshot: cached.snapshot, name };
+            return Ok(Self { repository, root: cached.root, kind, store: None });
+        }
         if let Some(only) = lone_model(path, &listing, settings) {
             return Self::open(&only, settings);
         }
@@ -120,7 +131,9 @@ impl ModelSource {
     /// Returns the path that it was opened with, and true if that is a directory of models.
     pub fn path(&self) -> (&Path, bool) {
         match &self.kind {
-            SourceKind::Directory(path) | SourceKind::File(path, _) => (path, false),
+            SourceKind::Directory(path) | SourceKind::File(path, _) | SourceKind::Cached { given: path, .. } => {
+                (path, false)
+            }
             SourceKind::Repository => (&self.root, true),
         }
     }
@@ -166,13 +179,51 @@ impl ModelSource {
         let list = |path: &Path| self.repository.list().map_err(|error| io_error("list", path, &error));
         let one = |model| FoundModels { models: vec![model], ..FoundModels::default() };
         let mut found = match &self.kind {
-            SourceKind::Repository => list(&self.root)?.find_models(),
+            SourceKind::Repository => self.find_models(list(&self.root)?),
+            SourceKind::Cached { snapshot, name, .. } => {
+                one(hub_cache::read(&self.repository, ".", snapshot.as_deref(), name)?)
+            }
             SourceKind::File(given, file) => one(file_model(given, file, &self.repository, settings)?),
             SourceKind::Directory(path) => one(directory_model(path, list(path)?, &self.repository, settings)?),
         };
         let namespace = self.namespace(settings);
         found.models.iter_mut().for_each(|model| model.namespace.clone_from(&namespace));
         Ok(found)
+    }
+
+    /// The models of a repository, with those of a cache of the Hugging Face hub.
+    fn find_models(&self, listing: Listing) -> FoundModels {
+        let is_cached = |entry: &ListingEntry| hub_cache::is_model(entry) || hub_cache::is_other(&entry.name);
+        let (cached, entries) = listing.entries.into_iter().partition(is_cached);
+        let mut found = Listing { entries }.find_models();
+        let mut cached: Vec<ListingEntry> = cached;
+        cached.sort_by(|one, other| one.name.cmp(&other.name));
+        for entry in &cached {
+            let Some(name) = hub_cache::model_name(&entry.name) else {
+                found.ignored.push(entry.name.clone());
+                continue;
+            };
+            if found.models.iter().any(|model| model.name == name) {
+                let why = format!("another directory has a model '{name}' too: serve one of them by its path");
+                found.refused.push((entry.name.clone(), Error::invalid(why)));
+                continue;
+            }
+            match hub_cache::read(&self.repository, &entry.name, None, name) {
+                Ok(model) => found.models.push(model),
+                Err(error) => found.refused.push((name.to_owned(), error)),
+            }
+        }
+        found.models.sort_by(|one, other| one.name.cmp(&other.name));
+        found.refused.sort_by(|one, other| one.0.cmp(&other.0));
+        found
+    }
+
+    /// The directory of the cache of the Hugging Face hub that has the model of this name.
+    fn cached_directory(&self, name: &str) -> Option<String> {
+        let directories = self.repository.names().ok()?.into_iter().filter(|entry| entry.is_directory);
+        let mut directories: Vec<_> = directories.map(|entry| entry.name).collect();
+        directories.sort_unstable();
+        directories.into_iter().find(|directory| hub_cache::model_name(directory) == Some(name))
     }
 
     /// Finds one model by name.
@@ -190,7 +241,9 @@ impl ModelSource {
                 }
             }
             if !self.repository.contains(name) {
-                return Ok(None);
+                let Some(cached) = self.cached_directory(name) else { return Ok(None) };
+                let directory = hub_cache::read(&self.repository, &cached, None, name)?;
+                return Ok(Some(ModelDirectory { namespace: self.namespace(settings), ..directory }));
             }
             let directory = ModelDirectory::from_entry(&self.repository.list_model(name))?;
             return Ok(Some(ModelDirectory { namespace: self.namespace(settings), ..directory }));
@@ -219,8 +272,9 @@ impl ModelSource {
             SourceKind::Repository if self.repository.contains(name) => true,
             SourceKind::Repository => {
                 self.store_names(settings).is_some_and(|names| names.is_ok_and(|all| all.contains(&name.to_owned())))
+                    || self.cached_directory(name).is_some()
             }
-            SourceKind::Directory(_) | SourceKind::File(..) => {
+            SourceKind::Cached { .. } | SourceKind::Directory(_) | SourceKind::File(..) => {
                 self.find(name, settings).is_ok_and(|found| found.is_some())
             }
         }
@@ -253,7 +307,8 @@ impl ModelSource {
         if let SourceKind::Repository = self.kind {
             let names = self.repository.names().map_err(|error| io_error("list", &self.root, &error))?;
             let models = names.into_iter().filter(|entry| entry.is_directory && !is_hidden(&entry.name));
-            return Ok(models.map(|entry| entry.name).collect());
+            let models = models.map(|entry| entry.name).filter(|name| !hub_cache::is_other(name));
+            return Ok(models.map(|name| hub_cache::model_name(&name).map_or(name.clone(), str::to_owned)).collect());
         }
         Ok(self.scan_path(settings)?.models.into_iter().map(|model| model.name).collect())
     }
@@ -291,8 +346,20 @@ impl ModelSource {
             let draft = ConfigDraft::read(&model.name, Notation::Text, &text, surroundings);
             return draft.map_err(|error| error.with_prefix(&format!("in {file}: ")));
         }
+        // Triton serves the ONNX file in a version's directory alone.
+        let is_hub = model.is_hub && (model.is_flat || settings.compat != Compat::Triton);
+        if let Some(text) = self.own_config(model).filter(|_| is_hub) {
+            return ConfigDraft::read(&model.name, Notation::Json, &text, surroundings);
+        }
+        let of_hub = ConfigSurroundings { has_steps: settings.uses_steps, ..surroundings };
+        if let Some(version) = model.versions.last().filter(|_| is_hub) {
+            return hub_folder::draft(&self.repository, &model.name, &model.version_path(*version), of_hub);
+        }
         let foreign = foreign_config(model, &self.repository, &model.file(Notation::Json.filename()));
         let Some(notation) = model.notation_without(foreign)? else {
+            if model.is_flat && foreign.is_some() {
+                return hub_folder::draft(&self.repository, &model.name, &model.path, of_hub);
+            }
             if settings.auto_complete {
                 return ConfigDraft::read(&model.name, Notation::Text, b"", surroundings);
             }
@@ -302,6 +369,13 @@ impl ModelSource {
         };
         let text = self.read(&model.file(notation.filename()), CONFIG_SIZE_MAX)?;
         ConfigDraft::read(&model.name, notation, &text, surroundings)
+    }
+
+    /// The `config.json` beside the files of a folder of the hub, if it is a configuration of this server after all.
+    fn own_config(&self, model: &ModelDirectory) -> Option<Vec<u8>> {
+        let path = model.file(Notation::Json.filename());
+        let text = self.repository.read(&path, CONFIG_SIZE_MAX).ok().filter(|_| model.is_flat)?;
+        hub_folder::is_own_config(&text).then_some(text)
     }
 
     /// Reads a file of at most `size_max` bytes, by its path beneath the root.
@@ -435,7 +509,9 @@ fn directory_model(
             let text = repository.read(notation.filename(), CONFIG_SIZE_MAX).map_err(|error| {
                 Error::invalid(format!("cannot read '{}': {error}", path.join(notation.filename()).display()))
             })?;
-            configured_name(notation, &text)?.map(|name| (notation, name))
+            let is_hub = model.is_flat && notation == Notation::Json && is_hub_config(&text);
+            let name = if is_hub { None } else { configured_name(notation, &text)? };
+            name.map(|name| (notation, name))
         }
     };
     match (&settings.model_name, configured) {

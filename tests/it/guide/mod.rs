@@ -53,6 +53,7 @@ pages! {
     batches_are_chosen_for_a_latency_target: "batching.md",
     clients_in_five_languages_ask: "clients.md",
     gpus_are_looked_for: "gpus.md",
+    hugging_face_folders_are_served: "text-models.md",
     it_is_installed: "install.md",
     kubernetes_places_servers: "kubernetes.md",
     mistakes_are_told: "errors.md",

@@ -33,6 +33,7 @@ pub fn check_any_text(notation: Notation, text: &[u8]) {
         gpus: GpuSupport::default(),
         library: None,
         has_steps: false,
+        is_of_hub: false,
         are_outputs_filled: false,
         axis: KnownAxis { has_rows_max: true, ..KnownAxis::default() },
     };

@@ -83,6 +83,8 @@ pub struct ConfigDraft {
     library: Option<String>,
     /// True if it has a `steps.json`.
     has_steps: bool,
+    /// True if its tensors and steps are to be derived from a folder of the hub.
+    is_of_hub: bool,
     /// True if its outputs were filled in from the model's signature.
     are_outputs_filled: bool,
     axis: KnownAxis,
@@ -213,6 +215,7 @@ impl ConfigDraft {
             gpus,
             library,
             has_steps,
+            is_of_hub: false,
             are_outputs_filled: false,
             axis: KnownAxis { has_rows_max: text.position("max_batch_size").is_some(), ..KnownAxis::default() },
         };
@@ -435,7 +438,34 @@ impl ConfigDraft {
 
     /// The draft of the model between the steps: its inputs and outputs follow from its file.
     pub fn of_engine(&self) -> Self {
-        Self { config: steps::engine(&self.config), has_steps: false, notes: Vec::new(), ..self.clone() }
+        let config = steps::engine(&self.config);
+        Self { config, has_steps: false, is_of_hub: false, notes: Vec::new(), ..self.clone() }
+    }
+
+    /// The draft of a folder of the hub, whose tensors and steps are derived once the model's file was read. Without steps it
+    /// stays that of the file alone.
+    pub fn of_hub_folder(self) -> Self {
+        Self { is_of_hub: self.has_steps, ..self }
+    }
+
+    /// Returns true if its tensors and steps are to be derived from a folder of the hub.
+    pub const fn is_of_hub(&self) -> bool {
+        self.is_of_hub
+    }
+
+    /// Takes over all but the name from a configuration that was derived from a folder.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the text does not parse.
+    pub fn with_derived(mut self, text: &str) -> Result<Self, Error> {
+        let text = ConfigText::decode(Notation::Text, text.as_bytes())?;
+        let derived: ModelConfig = text.message.transcode_to().map_err(|error| {
+            Error::internal(format!("model '{}': its configuration cannot be decoded: {error}", self.config.name))
+        })?;
+        (self.config.input, self.config.output) = (derived.input, derived.output);
+        (self.config.max_batch_size, self.config.scheduling_choice) =
+            (derived.max_batch_size, derived.scheduling_choice);
+        Ok(Self { is_of_hub: false, ..self })
     }
 
     /// Takes over the batch axis of the model between the steps, if the configuration does not state one.

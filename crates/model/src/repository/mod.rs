@@ -17,6 +17,7 @@ use crate::platform::{
 use crate::spec::VersionPolicy;
 use crate::tensorflow::SAVED_MODEL_FILE;
 use base::error::Error;
+use hub::folder::is_hub_folder;
 
 /// A directory tree as listed: a repository, its model directories, their version directories.
 ///
@@ -88,6 +89,9 @@ pub struct ModelDirectory {
     /// True if the files of its only version are in the directory itself, as for a model that is
     /// one ONNX file.
     pub is_flat: bool,
+    /// True if the files of its first version are those of a folder of the Hugging Face hub and it has no configuration: its
+    /// `config.json` is not one.
+    pub is_hub: bool,
     /// The configuration files in the directory; more than one is an error.
     pub configs: Vec<Notation>,
     /// The configurations in its directory `configs`, by their names without `.pbtxt` (`--model-config-name`).
@@ -156,6 +160,7 @@ impl Listing {
         // Without a configuration it cannot be served.
         let has_module = has_config && self.entries.iter().any(|file| file.name == PYTORCH_FILENAME);
         has_module
+            || is_hub(&self.entries)
             || self.entries.iter().any(is_file)
             || versions.any(|version| {
                 has_config
@@ -207,19 +212,29 @@ impl ModelDirectory {
         files.sort();
         let mut versions: Vec<_> = directories.iter().filter_map(|directory| version(&directory.name)).collect();
         versions.sort_unstable_by(|one, other| other.cmp(one));
+        let mut configs = configs(&entry.children);
+        let mut mark = ChangeMark::from_entry(entry);
+        let is_flat = versions.is_empty() && is_hub(&entry.children);
+        if is_flat {
+            configs.retain(|notation| *notation != Notation::Json);
+            (versions, mark.versions) = (vec![1], vec![(1, mark.shared)]);
+            files = entry.children.iter().map(|file| file.name.clone()).collect();
+            files.sort();
+        }
         Ok(Self {
             name: entry.name.clone(),
             is_renamed: false,
             namespace: String::new(),
             path: entry.name.clone(),
-            is_flat: false,
-            configs: configs(&entry.children),
+            is_flat,
+            is_hub: configs.is_empty() && (is_flat || is_hub(first)),
+            configs,
             named_configs: named_configs(&entry.children),
             given: None,
             versions,
             files,
             beside: beside(entry),
-            mark: ChangeMark::from_entry(entry),
+            mark,
         })
     }
 
@@ -287,6 +302,7 @@ impl ModelDirectory {
             is_renamed: false,
             path,
             is_flat: true,
+            is_hub: false,
             configs,
             named_configs,
             given,
@@ -440,6 +456,17 @@ fn beside(entry: &ListingEntry) -> Vec<String> {
     let mut names: Vec<_> = entry.children.iter().filter(is_beside).map(name).collect();
     names.sort();
     names
+}
+
+/// Returns true if the entries of a directory are those of a folder of the hub.
+fn is_hub(entries: &[ListingEntry]) -> bool {
+    let below = |entry: &ListingEntry| {
+        let files = entry.children.iter().filter(|file| !file.is_directory);
+        files.map(|file| format!("{}/{}", entry.name, file.name)).collect::<Vec<_>>()
+    };
+    let files = entries.iter().filter(|entry| !entry.is_directory).map(|entry| entry.name.clone());
+    let names: Vec<String> = files.chain(entries.iter().filter(|entry| entry.name == "onnx").flat_map(below)).collect();
+    is_hub_folder(names.iter().map(String::as_str))
 }
 
 /// The directory of Python's compiled files.

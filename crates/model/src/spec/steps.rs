@@ -10,6 +10,8 @@ use crate::spec::{ModelSpec, TensorSpec};
 /// The steps of a model. Shared by its instances.
 #[derive(Debug)]
 pub struct ModelSteps {
+    /// The text of the list: that of the file, or as derived.
+    pub text: String,
     /// The steps, before and behind the engine's model if there is one.
     pub list: StepList,
     /// The model between the steps, with the inputs and outputs of its file; `None` if the steps are the model.
@@ -28,7 +30,7 @@ impl ModelSteps {
     ///
     /// # Errors
     /// `InvalidArgument` with the name of a tensor that has no source.
-    pub fn new(list: StepList, spec: &ModelSpec, engine: Option<Arc<ModelSpec>>) -> Result<Self, Error> {
+    pub fn new(text: &str, list: StepList, spec: &ModelSpec, engine: Option<Arc<ModelSpec>>) -> Result<Self, Error> {
         let missing = |text: String| Err(Error::invalid(text));
         let is_input = |name: &str| spec.input_index(name).is_some();
         let given = || list_of(&spec.inputs);
@@ -69,7 +71,7 @@ impl ModelSteps {
         let mut kept: Vec<String> = kept.map(str::to_owned).collect();
         kept.sort_unstable();
         kept.dedup();
-        Ok(Self { list, engine, kept })
+        Ok(Self { text: text.to_owned(), list, engine, kept })
     }
 }
 

@@ -1,0 +1,316 @@
+//! Embedders of texts: dense by the pipeline of sentence-transformers, and sparse (SPLADE).
+
+use base::error::Error;
+use wire::placed::PlacedValue;
+
+use crate::{Derived, SETTINGS};
+use crate::config_file::ConfigFile;
+use crate::folder::HubFolder;
+use crate::graph::{Graph, GraphTensor};
+use crate::kind::HubTask;
+use crate::limits::{HUB_DIMENSIONS_MAX, HUB_PROMPTS_MAX};
+use crate::sentence::{Module, ModuleKind, Modules, in_directory};
+use crate::texts::Tokens;
+use crate::write::{self, IoText, StepText, StepsText};
+
+/// Derives the model.
+///
+/// # Errors
+/// As [`crate::derive`].
+pub fn derive(
+    folder: &HubFolder<'_>,
+    modules: &Modules,
+    config: &ConfigFile,
+    graph: &Graph,
+    task: HubTask,
+) -> Result<Derived, Error> {
+    let prompts = Prompts::read(folder)?;
+    let mut inputs = vec![IoText::scalar("text", "STRING")];
+    let mut ports = vec![("text", "text")];
+    if !prompts.members.is_empty() {
+        inputs.push(IoText::scalar("prompt_name", "STRING").optional());
+        ports.push(("prompt_name", "prompt_name"));
+    }
+    let tokens = prompts.add(Tokens::new(folder, modules, config, graph, &ports)?);
+    let mask = tokens.mask.clone();
+    let mut steps = StepsText::default();
+    steps.push(tokens.into_step());
+    steps.push_model();
+    let outputs = if task == HubTask::SparseEmbed {
+        sparse(folder, modules, config, graph, &mask, &mut steps)?
+    } else {
+        let size = dense(folder, modules, config, graph, (&mask, prompts.has_text()), &mut steps)?;
+        vec![IoText::list("embedding", "FP32", size)]
+    };
+    let config = write::config(&graph.file, &inputs, &outputs);
+    Ok(Derived { task, config, steps: steps.into_text() })
+}
+
+/// The texts that go before a text, by name.
+#[derive(Debug, Default)]
+struct Prompts {
+    members: Vec<(String, String)>,
+    /// The text of the default prompt.
+    default: Option<String>,
+}
+
+impl Prompts {
+    fn read(folder: &HubFolder<'_>) -> Result<Self, Error> {
+        let Some(settings) = ConfigFile::read(folder, SETTINGS)? else { return Ok(Self::default()) };
+        let given = settings.table("prompts")?.unwrap_or_default();
+        if given.len() > HUB_PROMPTS_MAX {
+            let why = format!("has {} prompts, more than the {HUB_PROMPTS_MAX} that may be", given.len());
+            return Err(settings.wrong("prompts", &why));
+        }
+        let mut members: Vec<(String, String)> = Vec::new();
+        for member in given {
+            let PlacedValue::String(text) = &member.value.value else {
+                return Err(settings.wrong("prompts", &format!("must have a string for \"{}\"", member.name)));
+            };
+            members.retain(|(name, _)| *name != member.name);
+            members.push((member.name.clone(), text.clone()));
+        }
+        let default = match settings.text("default_prompt_name")? {
+            None => None,
+            Some(name) => match members.iter().find(|(have, _)| have == name) {
+                Some((_, text)) => Some(text.clone()).filter(|text| !text.is_empty()),
+                None => {
+                    return Err(settings.wrong("default_prompt_name", &format!("is \"{name}\", which 'prompts' lacks")));
+                }
+            },
+        };
+        // Releases from 5 write two empty prompts to every folder.
+        let has_text = members.iter().any(|(_, text)| !text.is_empty());
+        Ok(Self { members: if has_text { members } else { Vec::new() }, default })
+    }
+
+    fn has_text(&self) -> bool {
+        !self.members.is_empty()
+    }
+
+    fn add(&self, tokens: Tokens) -> Tokens {
+        let tokens = self.default.iter().fold(tokens, |tokens, text| tokens.with("prefix", text));
+        if self.members.is_empty() {
+            return tokens;
+        }
+        let members: Vec<_> = self
+            .members
+            .iter()
+            .map(|(name, text)| format!("{}: {}", write::quoted(name), write::quoted(text)))
+            .collect();
+        tokens.raw("prompts", &format!("{{{}}}", members.join(", ")))
+    }
+}
+
+/// The modes of pooling, in the order in which sentence-transformers joins those of early releases: the member of early releases, the name of
+/// later ones, and the mode of the step `pool`.
+const MODES: [(&str, &str, &str); 6] = [
+    ("pooling_mode_cls_token", "cls", "cls"),
+    ("pooling_mode_max_tokens", "max", "max"),
+    ("pooling_mode_mean_tokens", "mean", "mean"),
+    ("pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", "mean_sqrt_len"),
+    ("pooling_mode_weightedmean_tokens", "weightedmean", "weighted_mean"),
+    ("pooling_mode_lasttoken", "lasttoken", "last"),
+];
+
+/// Writes the steps to one vector; returns its size.
+fn dense(
+    folder: &HubFolder<'_>,
+    modules: &Modules,
+    config: &ConfigFile,
+    graph: &Graph,
+    (mask, has_prompt): (&str, bool),
+    steps: &mut StepsText,
+) -> Result<Option<usize>, Error> {
+    let hidden = hidden_size(config)?;
+    let is_state = |output: &GraphTensor| {
+        let size = Graph::last_dimension(output);
+        size.is_none() || hidden.is_none() || size == hidden
+    };
+    let states = graph.output(&["last_hidden_state", "token_embeddings"], 3, is_state);
+    let states = match (states, graph.output(&["sentence_embedding"], 2, |_| false)) {
+        (Ok(states), _) => states,
+        // A graph that has the whole pipeline in it.
+        (Err(_), Ok(vector)) => {
+            steps.push(StepText::new("cast").from_to(&vector.name, "embedding").with("datatype", "FP32"));
+            return Ok(Graph::last_dimension(vector));
+        }
+        (Err(error), Err(_)) => return Err(error),
+    };
+    let mut size = Graph::last_dimension(states).or(hidden);
+    let (modes, rest) = pooling(folder, modules, has_prompt)?;
+    let name_behind =
+        |is_last: bool, index: usize| if is_last { "embedding".to_owned() } else { format!("vector_{index}") };
+    let mut vector = name_behind(rest.is_empty(), 0);
+    if let [mode] = modes.as_slice() {
+        steps.push(pool(&states.name, mask, &vector, mode));
+    } else {
+        let parts: Vec<String> = modes.iter().map(|mode| format!("pooled_{mode}")).collect();
+        for (mode, part) in modes.iter().zip(&parts) {
+            steps.push(pool(&states.name, mask, part, mode));
+        }
+        let parts: Vec<_> = parts.iter().map(|part| write::quoted(part)).collect();
+        let inputs = format!("{{\"tensors\": [{}]}}", parts.join(", "));
+        steps.push(StepText::new("concat").raw("inputs", &inputs).with("output", &vector));
+        size = size.map(|size| size.saturating_mul(modes.len()));
+    }
+    for (index, module) in rest.iter().enumerate() {
+        let output = name_behind(index + 1 == rest.len(), index + 1);
+        if module.kind == ModuleKind::Normalize {
+            steps.push(StepText::new("normalize").from_to(&vector, &output));
+        } else {
+            let (step, out_size) = dense_layer(folder, module, size)?;
+            steps.push(step.from_to(&vector, &output));
+            size = Some(out_size);
+        }
+        vector = output;
+    }
+    Ok(size)
+}
+
+fn pool(states: &str, mask: &str, vector: &str, mode: &str) -> StepText {
+    let inputs = [("states", states), ("mask", mask)];
+    StepText::new("pool").ports("inputs", &inputs).with("output", vector).with("mode", mode)
+}
+
+/// The modes of pooling, and the modules behind it.
+fn pooling<'m>(
+    folder: &HubFolder<'_>,
+    modules: &'m Modules,
+    has_prompt: bool,
+) -> Result<(Vec<&'static str>, &'m [Module]), Error> {
+    let Some((first, rest)) = modules.behind.split_first() else {
+        // As sentence-transformers does with the folder of a plain network.
+        return Ok((vec!["mean"], &[]));
+    };
+    let wrong = |why: &str| Err(Error::unsupported(format!("modules.json: {why}")));
+    if first.kind != ModuleKind::Pooling {
+        return wrong("the module behind the network must be Pooling: vectors of tokens are not served");
+    }
+    if rest.iter().any(|module| !matches!(module.kind, ModuleKind::Dense | ModuleKind::Normalize)) {
+        return wrong("there may be one module Pooling, and behind it Dense and Normalize");
+    }
+    let config = ConfigFile::required(folder, &in_directory(&first.path, crate::CONFIG))?;
+    if has_prompt && config.value("include_prompt").is_some() && !config.flag("include_prompt")? {
+        return Err(
+            config.unsupported("include_prompt", "is false: pooling without the tokens of a prompt is not served")
+        );
+    }
+    let mut modes = named_modes(&config)?;
+    if modes.is_empty() {
+        for (member, _, mode) in MODES {
+            if config.flag(member)? {
+                modes.push(mode);
+            }
+        }
+    }
+    if modes.is_empty() {
+        // The default of the class.
+        modes.push("mean");
+    }
+    Ok((modes, rest))
+}
+
+/// The modes in `pooling_mode`, a name or a list of names; empty if it is absent.
+fn named_modes(config: &ConfigFile) -> Result<Vec<&'static str>, Error> {
+    const MEMBER: &str = "pooling_mode";
+    let known = || MODES.iter().map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ");
+    let mode = |value: &PlacedValue| {
+        let found = match value {
+            PlacedValue::String(name) => MODES.iter().find(|(_, have, _)| have == name),
+            _ => None,
+        };
+        found.map(|(.., mode)| *mode).ok_or_else(|| config.wrong(MEMBER, &format!("has an unknown mode: known are {}", known())))
+    };
+    match config.value(MEMBER) {
+        None => Ok(Vec::new()),
+        Some(PlacedValue::List(list)) if list.len() <= MODES.len() => list.iter().map(|value| mode(&value.value)).collect(),
+        Some(value) => Ok(vec![mode(value)?]),
+    }
+}
+
+/// The step of a Dense module, and the size of its output.
+fn dense_layer(folder: &HubFolder<'_>, module: &Module, size: Option<usize>) -> Result<(StepText, usize), Error> {
+    let config = ConfigFile::required(folder, &in_directory(&module.path, crate::CONFIG))?;
+    let (Some(input), Some(output)) =
+        (config.count("in_features", HUB_DIMENSIONS_MAX)?, config.count("out_features", HUB_DIMENSIONS_MAX)?)
+    else {
+        return Err(config.wrong("in_features", "or 'out_features' is missing"));
+    };
+    if size.is_some_and(|size| size != input) {
+        let size = size.unwrap_or_default();
+        return Err(config.wrong("in_features", &format!("is {input}, but the vector before it has {size} numbers")));
+    }
+    if config.flag("use_residual")? {
+        return Err(config.unsupported("use_residual", "is true, which is not served"));
+    }
+    if let Some(name) = config.text("module_input_name")?.filter(|name| *name != "sentence_embedding") {
+        return Err(config.unsupported("module_input_name", &format!("is \"{name}\": known is sentence_embedding")));
+    }
+    let class = config.text("activation_function")?.unwrap_or("torch.nn.modules.activation.Tanh");
+    let activation = match class.rsplit('.').next().unwrap_or_default() {
+        "Identity" => "none",
+        "Tanh" => "tanh",
+        "ReLU" => "relu",
+        "Sigmoid" => "sigmoid",
+        _ => {
+            let why = format!("is \"{class}\": known are Identity, Tanh, ReLU and Sigmoid of torch");
+            return Err(config.unsupported("activation_function", &why));
+        }
+    };
+    let weights = in_directory(&module.path, "model.safetensors");
+    if !folder.has(&weights) {
+        return Err(Error::invalid(format!(
+            "{weights}: the folder has no such file: `SentenceTransformer(FOLDER).save(FOLDER)` writes the weights of Dense as \
+             safetensors"
+        )));
+    }
+    let step = StepText::new("dense").with("file", &weights).with("activation", activation);
+    Ok((step, output))
+}
+
+fn hidden_size(config: &ConfigFile) -> Result<Option<usize>, Error> {
+    for name in ["hidden_size", "dim", "d_model", "n_embd"] {
+        if let Some(size) = config.count(name, HUB_DIMENSIONS_MAX)? {
+            return Ok(Some(size));
+        }
+    }
+    Ok(None)
+}
+
+/// Writes the steps to the scores of tokens; returns the outputs.
+fn sparse(
+    folder: &HubFolder<'_>,
+    modules: &Modules,
+    config: &ConfigFile,
+    graph: &Graph,
+    mask: &str,
+    steps: &mut StepsText,
+) -> Result<Vec<IoText>, Error> {
+    let vocabulary = config.count("vocab_size", HUB_DIMENSIONS_MAX)?;
+    let is_scores = |output: &GraphTensor| Graph::last_dimension(output) == vocabulary;
+    let logits = graph.output(&["logits"], 3, is_scores)?;
+    let mode = match modules.behind.as_slice() {
+        [] => "splade_max",
+        [only] if only.kind == ModuleKind::SpladePooling => {
+            let pooling = ConfigFile::required(folder, &in_directory(&only.path, crate::CONFIG))?;
+            if let Some(function) = pooling.text("activation_function")?.filter(|function| *function != "relu") {
+                return Err(pooling.unsupported("activation_function", &format!("is \"{function}\": known is relu")));
+            }
+            match pooling.text("pooling_strategy")? {
+                None | Some("max") => "splade_max",
+                Some("sum") => "splade_sum",
+                Some(other) => return Err(pooling.wrong("pooling_strategy", &format!("is \"{other}\": max or sum"))),
+            }
+        }
+        _ => return Err(Error::unsupported("modules.json: only SpladePooling may be behind MLMTransformer")),
+    };
+    steps.push(pool(&logits.name, mask, "weights", mode));
+    let outputs = [("indices", "index"), ("scores", "value"), ("counts", "count")];
+    steps.push(StepText::new("head").with("input", "weights").ports("outputs", &outputs).raw("threshold", "0"));
+    Ok(vec![
+        IoText::list("index", "INT64", None),
+        IoText::list("value", "FP32", None),
+        IoText::scalar("count", "INT64"),
+    ])
+}

@@ -1,0 +1,54 @@
+"""ask.py HTTP GRPC EXPECTED: asks a server over REST, gRPC and generate for the answers in a file, and compares."""
+
+import json
+import sys
+import urllib.request
+
+import numpy as np
+import tritonclient.grpc
+import tritonclient.http
+
+address, other, expected = sys.argv[1:]
+clients = {"rest": (tritonclient.http, tritonclient.http.InferenceServerClient(address)),
+           "grpc": (tritonclient.grpc, tritonclient.grpc.InferenceServerClient(other))}
+
+
+def elements(name, values):
+    return [bytes.fromhex(value) if name == "image" else value.encode() for value in values]
+
+
+def same(model, name, got, want):
+    place = f"{model}: {name}: {got} is not {want}"
+    if isinstance(want, str) or isinstance(want, int):
+        assert got == want, place
+    elif isinstance(want, float):
+        assert abs(got - want) <= 2e-6 * max(1, abs(want)), place
+    else:
+        assert len(got) == len(want), place
+        for one, another in zip(got, want):
+            same(model, name, one, another)
+
+
+count = 0
+for case in json.load(open(expected)):
+    for kind, (library, client) in clients.items():
+        inputs = []
+        for name, values in case["inputs"].items():
+            tensor = library.InferInput(name, [len(values), 1], "BYTES")
+            tensor.set_data_from_numpy(np.array(elements(name, values), dtype=object).reshape(-1, 1))
+            inputs.append(tensor)
+        answer = client.infer(case["model"], inputs)
+        for name, want in case["outputs"].items():
+            got = answer.as_numpy(name)
+            texts = [[text.decode() for text in row] for row in got.tolist()] if got.dtype == object else got.tolist()
+            if np.ndim(want) == 1 and np.ndim(got) == 2:
+                texts = [value for (value,) in texts]
+            same(case["model"], name, texts, want)
+            count += 1
+    if "image" not in case["inputs"]:
+        one = {name: values[0] for name, values in case["inputs"].items()}
+        request = urllib.request.Request(f"http://{address}/v2/models/{case['model']}/generate", json.dumps(one).encode())
+        answer = json.load(urllib.request.urlopen(request))
+        for name in case["outputs"]:
+            assert name in answer, f"{case['model']}: generate has no {name}: {answer}"
+print(f"{count} outputs are equal")
