@@ -7,6 +7,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use steps::StepList;
+use steps::image::colour::FileColours;
 use steps::image::jpeg;
 use steps::image::opencv::{self, OpencvFilter};
 use steps::image::pillow::{self, PillowFilter};
@@ -26,9 +27,9 @@ const PIPELINES: &[(&str, &str)] = &[
 fn main() {
     let path = std::env::args().nth(1).expect("the path of a JPEG file is given");
     let file = std::fs::read(path).expect("the file can be read");
-    let decoded = jpeg::decode(&file).expect("the file is a JPEG file").pixels;
+    let decoded = jpeg::decode(&file, FileColours::Pillow).expect("the file is a JPEG file").pixels;
     println!("{} × {} pixels, {} bytes", decoded.width, decoded.height, file.len());
-    measured("decode", || jpeg::decode(&file));
+    measured("decode", || jpeg::decode(&file, FileColours::Pillow));
     for filter in [PillowFilter::Bilinear, PillowFilter::Bicubic, PillowFilter::Lanczos] {
         let window = Window::whole(224, 224);
         measured(&format!("Pillow {filter:?}"), || pillow::resized(&decoded, 224, 224, window, filter));

@@ -10,6 +10,7 @@ use bytemuck::NoUninit;
 use half::f16;
 
 use crate::fields::StepFields;
+use crate::image::colour::{FileColours, GreyWeights};
 use crate::image::geometry::{ImagePlan, Size};
 use crate::image::normal::{Normal, PixelLayout, Singles, ValueTable};
 use crate::image::pixels::{CHANNELS, Pixels};
@@ -19,6 +20,7 @@ use crate::limits::{IMAGE_OUTPUT_SIZE_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_MAX};
 use crate::tensors::{of_floats, of_numbers, strings, wrong_datatype};
 
 mod base64;
+pub mod colour;
 pub mod file;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
@@ -38,8 +40,8 @@ pub const KIND: StepKind = StepKind {
     name: "image",
     about: "Decodes JPEG, PNG and WebP files, resizes them, and writes numbers for a model. `library` says whose \
             results it gives, byte for byte: those of Pillow (`Image.open(file).convert(\"RGB\")`) or of OpenCV \
-            (`cv2.imdecode(file, cv2.IMREAD_COLOR)`). Alpha is dropped, grey is repeated. Animated files, 16 \
-            bits and CMYK are refused.",
+            (`cv2.imdecode(file, cv2.IMREAD_COLOR)`). Alpha is dropped, grey is repeated. Animated files and those of 16 \
+            bits are refused.",
     inputs: INPUTS,
     outputs: OUTPUTS,
     fields: FIELDS,
@@ -96,6 +98,10 @@ pub(crate) struct SourceReading {
     pub is_upright: bool,
     /// Decoded pixels have blue first.
     pub is_reversed: bool,
+    /// The colours of files.
+    pub colours: FileColours,
+    /// The grey that is made of colours; `None` if they stay.
+    pub grey: Option<GreyWeights>,
 }
 
 impl SourceReading {
@@ -104,17 +110,21 @@ impl SourceReading {
         sources(input, self.encoding)
     }
 
-    /// The pixels of a row, red first.
+    /// The pixels of a row, red first, or grey.
     pub fn pixels(&self, source: &Source<'_>) -> Result<Pixels, Error> {
-        Ok(match source {
+        let pixels = match source {
             Source::File(file) => {
-                let file::DecodedImage { pixels, orientation } = file::decode(file)?;
+                let file::DecodedImage { pixels, orientation } = file::decode(file, self.colours)?;
                 if self.is_upright { jpeg::oriented(pixels, orientation) } else { pixels }
             }
             Source::Pixels(Size { width, height }, bytes) => {
                 let pixels = Pixels::from_interleaved(*width, *height, bytes, CHANNELS);
                 if self.is_reversed { pixels.reversed() } else { pixels }
             }
+        };
+        Ok(match self.grey {
+            Some(weights) => pixels.grey(weights),
+            None => pixels,
         })
     }
 }
@@ -164,10 +174,11 @@ impl Image {
     ) -> Result<(Tensor, Vec<(Size, ImagePlan)>), Error> {
         let Size { width, height } = rows.canvas;
         let count = rows.places.len();
+        let channels = self.settings.layout.channels();
         let shape = if self.settings.layout.is_planar {
-            [count, CHANNELS, height, width]
+            [count, channels, height, width]
         } else {
-            [count, height, width, CHANNELS]
+            [count, height, width, channels]
         };
         Ok((of_numbers(datatype, &shape, rows.numbers), rows.places))
     }
@@ -184,7 +195,8 @@ impl Image {
             let row = self.row(source).map_err(prefixed)?;
             if index == 0 {
                 rows.canvas = row.plan.canvas;
-                rows.numbers.reserve_exact(output_size::<T>(sources.len(), rows.canvas)?);
+                let channels = self.settings.layout.channels();
+                rows.numbers.reserve_exact(output_size::<T>(sources.len(), rows.canvas, channels)?);
             }
             let Size { width, height } = row.plan.canvas;
             if row.plan.canvas != rows.canvas {
@@ -313,8 +325,8 @@ pub(crate) fn decoded<'a>(
 }
 
 /// The count of numbers of the output.
-fn output_size<T>(rows: usize, canvas: Size) -> Result<usize, Error> {
-    let count = rows.saturating_mul(canvas.width).saturating_mul(canvas.height).saturating_mul(CHANNELS);
+fn output_size<T>(rows: usize, canvas: Size, channels: usize) -> Result<usize, Error> {
+    let count = rows.saturating_mul(canvas.width).saturating_mul(canvas.height).saturating_mul(channels);
     if count.saturating_mul(size_of::<T>()) > IMAGE_OUTPUT_SIZE_MAX {
         return Err(Error::invalid(format!(
             "'image' has {rows} rows, which make more than the {IMAGE_OUTPUT_SIZE_MAX} bytes of output that are \

@@ -149,6 +149,7 @@ impl CropSettings {
             layout: PixelLayout {
                 is_planar: fields.text("layout") == "NCHW",
                 is_reversed: fields.text("order") == "BGR",
+                is_grey: false,
             },
             size: size(fields, "size")?.ok_or_else(|| fields.error("size", "must have one or two numbers"))?,
             width,

@@ -5,13 +5,14 @@ use std::io::Cursor;
 use base::error::Error;
 
 use crate::image::check_size;
+use crate::image::colour::{FileColours, GreyWeights};
 use crate::image::jpeg::{self, Orientation, tiff_orientation};
 use crate::image::pixels::{CHANNELS, Pixels};
 use crate::limits::{IMAGE_PIXELS_MAX, IMAGE_SIDE_MAX};
 
 /// A decoded file.
 pub struct DecodedImage {
-    /// Red, green and blue, or grey alone for a grey file. Alpha is dropped.
+    /// Red, green and blue, or grey alone for a grey file and [`FileColours::Luminance`]. Alpha is dropped.
     pub pixels: Pixels,
     /// The orientation that its EXIF block states.
     pub orientation: Orientation,
@@ -26,16 +27,16 @@ pub fn is_known(file: &[u8]) -> bool {
 ///
 /// # Errors
 /// If its format is unknown, or it is malformed, too large, or of a kind that is not supported.
-pub fn decode(file: &[u8]) -> Result<DecodedImage, Error> {
+pub fn decode(file: &[u8], colours: FileColours) -> Result<DecodedImage, Error> {
     if jpeg::is_jpeg(file) {
-        let jpeg::Jpeg { pixels, orientation } = jpeg::decode(file)?;
+        let jpeg::Jpeg { pixels, orientation } = jpeg::decode(file, colours)?;
         return Ok(DecodedImage { pixels, orientation });
     }
     if is_png(file) {
-        return decode_png(file);
+        return decode_png(file, colours);
     }
     if is_webp(file) {
-        return decode_webp(file);
+        return decode_webp(file, colours);
     }
     Err(Error::invalid("the file is neither JPEG nor PNG nor WebP".to_owned()))
 }
@@ -51,8 +52,9 @@ fn is_webp(file: &[u8]) -> bool {
 /// Decodes a PNG file of any colour type, with 1 to 8 bits, interlaced or not.
 ///
 /// # Errors
-/// If it is malformed, too large, animated, or has 16 bits.
-pub fn decode_png(file: &[u8]) -> Result<DecodedImage, Error> {
+/// If it is malformed, too large, animated, or has 16 bits; for [`FileColours::Luminance`] also if it has colours and says how
+/// bright they are, by which OpenCV's decoder then weighs them.
+pub fn decode_png(file: &[u8], colours: FileColours) -> Result<DecodedImage, Error> {
     let fault = |why: &dyn std::fmt::Display| Error::invalid(format!("PNG: {why}"));
     let limits = png::Limits { bytes: IMAGE_PIXELS_MAX.saturating_mul(8) };
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(file), limits);
@@ -80,15 +82,38 @@ pub fn decode_png(file: &[u8]) -> Result<DecodedImage, Error> {
     // An EXIF block may follow the pixels; what else follows does not matter.
     let _ = reader.finish();
     let orientation = reader.info().exif_metadata.as_deref().map(tiff_orientation).unwrap_or_default();
-    let pixels = Pixels::from_interleaved(width, height, &bytes, output.color_type.samples());
+    let mut pixels = Pixels::from_interleaved(width, height, &bytes, output.color_type.samples());
+    if colours == FileColours::Luminance && pixels.planes().count() == CHANNELS {
+        if has_brightness(file) {
+            return Err(fault(
+                &"colours with a chunk gAMA, sRGB or iCCP are not supported with \"grey\": \"decode\"; \"convert\" takes them",
+            ));
+        }
+        pixels = pixels.grey(GreyWeights::PNG);
+    }
     Ok(DecodedImage { pixels, orientation })
+}
+
+/// Returns true if a chunk before the pixels of a PNG file says how bright its colours are.
+fn has_brightness(file: &[u8]) -> bool {
+    let mut rest = file.get(8..).unwrap_or_default();
+    while let Some(([s3, s2, s1, s0, kind @ ..], behind)) = rest.split_first_chunk::<8>() {
+        match kind {
+            b"gAMA" | b"sRGB" | b"iCCP" => return true,
+            b"IDAT" => return false,
+            _ => {}
+        }
+        let size = u32::from_be_bytes([*s3, *s2, *s1, *s0]) as usize;
+        rest = behind.get(size.saturating_add(4)..).unwrap_or_default();
+    }
+    false
 }
 
 /// Decodes a WebP file, lossy or lossless.
 ///
 /// # Errors
 /// If it is malformed, too large or animated.
-pub fn decode_webp(file: &[u8]) -> Result<DecodedImage, Error> {
+pub fn decode_webp(file: &[u8], colours: FileColours) -> Result<DecodedImage, Error> {
     let fault = |why: &dyn std::fmt::Display| Error::invalid(format!("WebP: {why}"));
     let size = file.get(4..).and_then(<[u8]>::first_chunk).map_or(0, |size| u32::from_le_bytes(*size));
     if file.len().saturating_sub(8) < size as usize {
@@ -109,7 +134,9 @@ pub fn decode_webp(file: &[u8]) -> Result<DecodedImage, Error> {
     let exif = decoder.exif_metadata().ok().flatten();
     let exif = exif.as_deref().map(|exif| exif.strip_prefix(b"Exif\0\0").unwrap_or(exif));
     let orientation = exif.map(tiff_orientation).unwrap_or_default();
-    Ok(DecodedImage { pixels: Pixels::from_interleaved(width, height, &bytes, samples), orientation })
+    let pixels = Pixels::from_interleaved(width, height, &bytes, samples);
+    let pixels = if colours == FileColours::Luminance { pixels.grey(GreyWeights::OPENCV) } else { pixels };
+    Ok(DecodedImage { pixels, orientation })
 }
 
 const _: () = assert!(IMAGE_SIDE_MAX * IMAGE_SIDE_MAX >= IMAGE_PIXELS_MAX, "both limits can be reached");
@@ -135,6 +162,7 @@ mod tests {
 
     #[test]
     fn files_that_are_not_supported_are_refused_by_name() {
+        let decode = |file: &[u8]| decode(file, FileColours::Pillow);
         let check = |file: &[u8], want: &str| assert_eq!(decode(file).err().unwrap().text(), want);
         check(&png_of(png::BitDepth::Sixteen, None, &[0; 4]), "PNG: samples of 16 bits are not supported");
         check(&png_of(png::BitDepth::Eight, Some(1), &[0; 2]), "PNG: animated files are not supported");
@@ -152,5 +180,26 @@ mod tests {
         let animated = b"RIFF\x16\0\0\0WEBPVP8X\x0A\0\0\0\x02\0\0\0\x07\0\0\x07\0\0";
         assert!(decode(animated).err().unwrap().text().starts_with("WebP: "));
         assert_eq!(decode(&png_of(png::BitDepth::Eight, None, &[3, 9])).unwrap().pixels.bytes, [3, 9]);
+    }
+
+    #[test]
+    fn a_png_that_says_how_bright_its_colours_are_is_not_decoded_to_grey() {
+        let file = |colour, gamma: bool, bytes: &[u8]| {
+            let mut file = Vec::new();
+            let mut encoder = png::Encoder::new(&mut file, 1, 1);
+            encoder.set_color(colour);
+            if gamma {
+                encoder.set_source_gamma(png::ScaledFloat::new(0.45455));
+            }
+            encoder.write_header().unwrap().write_image_data(bytes).unwrap();
+            file
+        };
+        let colour = file(png::ColorType::Rgb, true, &[200, 100, 51]);
+        assert_eq!(decode(&colour, FileColours::OpenCv).unwrap().pixels.bytes, [200, 100, 51]);
+        let error = decode(&colour, FileColours::Luminance).err().unwrap();
+        assert!(error.text().starts_with("PNG: colours with a chunk gAMA, sRGB or iCCP"), "{error}");
+        let grey = |file: &[u8]| decode(file, FileColours::Luminance).unwrap().pixels.bytes;
+        assert_eq!(grey(&file(png::ColorType::Grayscale, true, &[7])), [7]);
+        assert_eq!(grey(&file(png::ColorType::Rgb, false, &[200, 100, 51])), [124]);
     }
 }

@@ -3,14 +3,17 @@
 
 use std::io::Cursor;
 
+use crate::image::colour::FileColours;
 use crate::image::file::{DecodedImage, decode_png, decode_webp};
 use crate::image::jpeg;
 use crate::image::pixels::Pixels;
 
 /// Decodes any bytes as a JPEG file; returns true if they are one.
 pub fn exercise_jpeg(bytes: &[u8]) -> bool {
-    let decoded = jpeg::decode(bytes);
+    let decoded = jpeg::decode(bytes, FileColours::OpenCv);
     decoded.is_ok_and(|jpeg::Jpeg { pixels, orientation }| {
+        let grey = jpeg::decode(bytes, FileColours::Luminance).is_ok_and(|grey| is_whole(&grey.pixels));
+        assert!(grey, "a file with colours has grey");
         is_whole(&pixels) && is_whole(&jpeg::oriented(pixels, orientation))
     })
 }
@@ -21,7 +24,7 @@ pub fn exercise_png(bytes: &[u8]) -> bool {
     if u64::from(side(16)) * u64::from(side(20)) > PIXELS_MAX {
         return false;
     }
-    decode_png(bytes).is_ok_and(|DecodedImage { pixels, .. }| is_whole(&pixels))
+    decode_png(bytes, FileColours::OpenCv).is_ok_and(|DecodedImage { pixels, .. }| is_whole(&pixels))
 }
 
 /// Decodes any bytes as a WebP file; returns true if they are one.
@@ -31,7 +34,7 @@ pub fn exercise_webp(bytes: &[u8]) -> bool {
     if u64::from(width) * u64::from(height) > PIXELS_MAX {
         return false;
     }
-    decode_webp(bytes).is_ok_and(|DecodedImage { pixels, .. }| is_whole(&pixels))
+    decode_webp(bytes, FileColours::Luminance).is_ok_and(|DecodedImage { pixels, .. }| is_whole(&pixels))
 }
 
 fn is_whole(pixels: &Pixels) -> bool {

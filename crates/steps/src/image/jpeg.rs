@@ -1,11 +1,13 @@
 //! JPEG files (ITU-T T.81) as libjpeg-turbo decodes them with its default settings, byte for byte, which is
 //! how Pillow and OpenCV use it: the slow integer transform, triangular ("fancy") upsampling, colours in
-//! fixed point of 16 bits. Baseline, extended and progressive files of 8 bits with one or three components.
-//! Refused by name: arithmetic coding, lossless, hierarchical and 12-bit files, CMYK, fractional sampling,
-//! files that end early, and progressive ones that lack scans, which libjpeg-turbo would smooth.
+//! fixed point of 16 bits. Baseline, extended and progressive files of 8 bits with one component, three, or four, which are
+//! CMYK or YCCK and become colours as each of both libraries has them. Refused by name: arithmetic coding, lossless,
+//! hierarchical and 12-bit files, fractional sampling, files that end early, and progressive ones that lack scans, which
+//! libjpeg-turbo would smooth.
 
 use base::error::Error;
 
+use crate::image::colour::FileColours;
 use crate::image::jpeg::frame::JpegFrame;
 use crate::image::jpeg::huffman::HuffmanTable;
 use crate::image::jpeg::markers::{Segment, Segments};
@@ -25,7 +27,7 @@ pub use self::exif::{Orientation, oriented, tiff_orientation};
 
 /// A decoded file.
 pub struct Jpeg {
-    /// Red, green and blue; grey in all three for a file of one component.
+    /// Red, green and blue, or grey alone.
     pub pixels: Pixels,
     /// The orientation that its EXIF block states.
     pub orientation: Orientation,
@@ -40,7 +42,7 @@ pub fn is_jpeg(file: &[u8]) -> bool {
 ///
 /// # Errors
 /// If the file is malformed, ends early, is too large, or is of a kind that is not supported.
-pub fn decode(file: &[u8]) -> Result<Jpeg, Error> {
+pub fn decode(file: &[u8], colours: FileColours) -> Result<Jpeg, Error> {
     let mut decoder = JpegDecoder::default();
     let mut segments = Segments::new(file)?;
     while let Some(segment) = segments.next()? {
@@ -50,7 +52,9 @@ pub fn decode(file: &[u8]) -> Result<Jpeg, Error> {
         return Err(fault("the file has no image"));
     };
     frame.finish()?;
-    Ok(Jpeg { pixels: output::pixels(&frame, colour), orientation })
+    let pixels =
+        if colours == FileColours::Luminance { output::grey(&frame, colour) } else { output::pixels(&frame, colour) };
+    Ok(Jpeg { pixels: colours.without_key(pixels), orientation })
 }
 
 /// An error about a file.
@@ -171,7 +175,7 @@ impl JpegDecoder {
 }
 
 /// The place of each coefficient in a block, in the order of the file.
-const ZIGZAG: [u8; 64] = [
+pub(crate) const ZIGZAG: [u8; 64] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
     28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54,
     47, 55, 62, 63,
@@ -190,7 +194,7 @@ mod tests {
 
     fn error(segments: &[Vec<u8>]) -> String {
         let file = [&[0xFF, 0xD8][..], &segments.concat(), &[0xFF, 0xD9]].concat();
-        decode(&file).err().unwrap().text().to_owned()
+        decode(&file, FileColours::Pillow).err().unwrap().text().to_owned()
     }
 
     #[test]
@@ -206,7 +210,7 @@ mod tests {
         };
         let size = [0, 8, 0, 8];
         check(0xC0, &frame(12, size, grey), "samples of 12 bits are not supported");
-        check(0xC0, &frame(8, size, &[[1, 0x11, 0]; 4]), "CMYK and YCCK files are not supported");
+        check(0xC0, &frame(8, size, &[[1, 0x11, 0]; 5]), "files of 5 components are not supported");
         check(0xC0, &frame(8, size, &[[1, 0x11, 0]; 2]), "files of 2 components are not supported");
         check(0xC0, &frame(8, size, &[[1, 0x51, 0]]), "a sampling factor is not from 1 to 4");
         let fractional = [[1, 0x31, 0], [2, 0x21, 0], [3, 0x11, 0]];

@@ -57,9 +57,21 @@ pub struct PixelLayout {
     pub is_planar: bool,
     /// Blue comes first.
     pub is_reversed: bool,
+    /// Grey, one channel.
+    pub is_grey: bool,
 }
 
 impl PixelLayout {
+    /// Channels of the result.
+    pub const fn channels(self) -> usize {
+        if self.is_grey { 1 } else { CHANNELS }
+    }
+
+    /// Returns true if each channel follows the one before, as one channel always does.
+    const fn has_planes(self) -> bool {
+        self.is_planar || self.is_grey
+    }
+
     /// Red, green and blue in the order of the result.
     fn ordered(self, [red, green, blue]: [&[u8]; CHANNELS]) -> [&[u8]; CHANNELS] {
         if self.is_reversed { [blue, green, red] } else { [red, green, blue] }
@@ -155,10 +167,10 @@ pub fn write<T: Copy + Default>(
     layout: PixelLayout,
     numbers: &mut Vec<T>,
 ) {
-    if !layout.is_planar {
+    if !layout.has_planes() {
         return write_interleaved(part, plan, table, layout, numbers);
     }
-    for (plane, table) in layout.ordered(part.channels()).into_iter().zip(table) {
+    for (plane, table) in layout.ordered(part.channels()).into_iter().zip(table).take(layout.channels()) {
         append_plane(
             plane,
             plan,
@@ -172,10 +184,11 @@ pub fn write<T: Copy + Default>(
 /// Appends the numbers of a part in FP32, likewise.
 pub fn write_singles(part: &Pixels, plan: &ImagePlan, singles: &Singles, layout: PixelLayout, numbers: &mut Vec<f32>) {
     let Singles { normal, table, lines } = singles;
-    if !layout.is_planar {
+    if !layout.has_planes() {
         return write_interleaved(part, plan, table, layout, numbers);
     }
     let planes = layout.ordered(part.channels()).into_iter().zip(normal.mean.into_iter().zip(normal.deviation));
+    let planes = planes.take(layout.channels());
     for ((plane, (mean, deviation)), (table, line)) in planes.zip(table.iter().zip(lines)) {
         match (line, normal.arithmetic) {
             (Some(line), _) => append_plane(plane, plan, on_line(*line), numbers),
@@ -294,7 +307,8 @@ mod tests {
             let normal = Normal { arithmetic, scale, mean: [0.485, 0.456, 0.406], deviation: [0.229, 0.224, 0.225] };
             let singles = normal.singles();
             let mut got = Vec::new();
-            write_singles(&pixels, &plan, &singles, PixelLayout { is_planar: true, is_reversed: false }, &mut got);
+            let layout = PixelLayout { is_planar: true, is_reversed: false, is_grey: false };
+            write_singles(&pixels, &plan, &singles, layout, &mut got);
             assert_eq!(got, singles.table.as_flattened(), "{arithmetic:?}");
         }
     }
@@ -307,7 +321,8 @@ mod tests {
         let plan = ImagePlan { resized: canvas, window, canvas, left: 0, top: 0, colour: 0, ratio: 1.0 };
         let check = |is_planar, is_reversed, want: [u8; 6]| {
             let mut got = Vec::new();
-            write(&pixels, &plan, &identity(), PixelLayout { is_planar, is_reversed }, &mut got);
+            let layout = PixelLayout { is_planar, is_reversed, is_grey: false };
+            write(&pixels, &plan, &identity(), layout, &mut got);
             assert_eq!(got, want);
         };
         check(true, false, [1, 4, 2, 5, 3, 6]);
@@ -325,7 +340,8 @@ mod tests {
         let plane = [9, 9, 9, 9, 1, 9, 9, 2, 9, 9, 9, 9];
         for is_planar in [true, false] {
             let mut got = Vec::new();
-            write(&pixels, &plan, &identity(), PixelLayout { is_planar, is_reversed: false }, &mut got);
+            let layout = PixelLayout { is_planar, is_reversed: false, is_grey: false };
+            write(&pixels, &plan, &identity(), layout, &mut got);
             let want = if is_planar { plane.repeat(3) } else { plane.iter().flat_map(|value| [*value; 3]).collect() };
             assert_eq!(got, want);
         }

@@ -13,7 +13,8 @@ pub struct Pixels {
     pub width: usize,
     /// Rows.
     pub height: usize,
-    /// The planes of red, green and blue, or that of grey alone: `height` × `width` bytes each.
+    /// The planes of red, green and blue, or that of grey alone: `height` × `width` bytes each. While a file is decoded, those
+    /// of cyan, magenta, yellow and black.
     pub bytes: Vec<u8>,
 }
 

@@ -4,6 +4,7 @@ use base::error::Error;
 use base::tensor::Datatype;
 
 use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
+use crate::image::colour::FileColours;
 use crate::image::geometry::{Crop, Geometry, Letterbox, Resize, ResizeFilter, SideBound, SideMultiple, Size};
 use crate::image::normal::{Normal, PixelArithmetic, PixelLayout};
 use crate::image::opencv::OpencvFilter;
@@ -30,7 +31,7 @@ pub const INPUTS: &[StepPort] = &[INPUT];
 pub const OUTPUTS: &[StepPort] = &[
     StepPort {
         name: "pixels",
-        about: "[rows, 3, height, width], or [rows, height, width, 3] with the layout NHWC.",
+        about: "[rows, 3, height, width], or [rows, height, width, 3] with the layout NHWC; 1 in place of 3 with the order GREY.",
         is_optional: false,
     },
     StepPort {
@@ -164,7 +165,20 @@ pub const FIELDS: &[Field] = &[
     ),
     field("letterbox_colour", FieldKind::Integer(0, 255), "114", "The value of all channels around the image."),
     field("letterbox_enlarge", FieldKind::Bool, "true", "Images smaller than `size` grow."),
-    ORDER,
+    field(
+        "order",
+        FieldKind::Choice(&["RGB", "BGR", "GREY"]),
+        "\"RGB\"",
+        "Channels of the output, and of `mean` and `std`. `GREY` is one, made before the resize.",
+    ),
+    field(
+        "grey",
+        FieldKind::Choice(&["convert", "decode"]),
+        "\"convert\"",
+        "With `order` `GREY`. `convert`: from colours, as Pillow's `convert(\"L\")` or `cv2.cvtColor`. `decode`: as \
+         `cv2.imdecode(file, cv2.IMREAD_GRAYSCALE)`, which takes the luminance of a JPEG file as it is, and other weights for \
+         PNG files; those with colours and a chunk gAMA, sRGB or iCCP are refused.",
+    ),
     INPUT_ORDER,
     ARITHMETIC,
     SCALE,
@@ -197,7 +211,25 @@ impl ImageSettings {
         let is_opencv = fields.text("library") == "opencv";
         let datatype = Datatype::from_name(&fields.text("datatype")).unwrap_or(Datatype::Fp32);
         let is_reversed = fields.text("order") == "BGR";
-        let layout = PixelLayout { is_planar: fields.text("layout") == "NCHW", is_reversed };
+        let is_grey = fields.text("order") == GREY;
+        let layout = PixelLayout { is_planar: fields.text("layout") == "NCHW", is_reversed, is_grey };
+        if is_grey && fields.is_given("preprocessor") {
+            return Err(
+                fields.error("order", "\"GREY\" cannot be given with \"preprocessor\", which has three channels")
+            );
+        }
+        if fields.is_given("grey") && !is_grey {
+            return Err(fields.error("grey", "needs \"order\": \"GREY\""));
+        }
+        let is_decoded = fields.text("grey") == "decode";
+        if is_decoded && !is_opencv {
+            return Err(fields.error("grey", "\"decode\" needs \"library\": \"opencv\""));
+        }
+        let mut reading = reading(fields, is_opencv);
+        if is_decoded && is_grey {
+            reading.colours = FileColours::Luminance;
+        }
+        reading.grey = is_grey.then_some(reading.colours.grey());
         let Preset { geometry, normal } = match fields.file("preprocessor")? {
             Some(file) => preset_of(fields, &file)?,
             None => Preset { geometry: geometry(fields, is_opencv)?, normal: normal(fields)? },
@@ -214,13 +246,7 @@ impl ImageSettings {
         {
             return Err(fields.error(name, "has no meaning for the datatype UINT8"));
         }
-        Ok(Self {
-            reading: reading(fields, is_opencv),
-            geometry,
-            normal: (datatype != Datatype::Uint8).then_some(normal),
-            datatype,
-            layout,
-        })
+        Ok(Self { reading, geometry, normal: (datatype != Datatype::Uint8).then_some(normal), datatype, layout })
     }
 
     /// The size of the output for an input without rows: 0 on a side that depends on them.
@@ -244,8 +270,13 @@ pub fn reading(fields: &StepFields<'_>, is_opencv: bool) -> SourceReading {
         },
         is_upright: if fields.is_given("exif") { fields.flag("exif") } else { is_opencv },
         is_reversed: fields.text("input_order") == "BGR",
+        colours: if is_opencv { FileColours::OpenCv } else { FileColours::Pillow },
+        grey: None,
     }
 }
+
+/// The order of one channel.
+const GREY: &str = "GREY";
 
 fn preset_of(fields: &StepFields<'_>, file: &[u8]) -> Result<Preset, Error> {
     if let Some(name) = NUMBERS.iter().chain(SIZES).find(|name| fields.is_given(name)) {
@@ -334,9 +365,12 @@ pub fn filter(fields: &StepFields<'_>, is_opencv: bool) -> Result<ResizeFilter, 
 /// # Errors
 /// If there is not a number for each channel, or one would divide by 0.
 pub fn normal(fields: &StepFields<'_>) -> Result<Normal, Error> {
-    let channels = |name: &str| {
-        let numbers = <[f64; CHANNELS]>::try_from(fields.numbers(name));
-        numbers.map_err(|_| fields.error(name, &format!("must have {CHANNELS} numbers")))
+    let is_grey = fields.text("order") == GREY;
+    let channels = |name: &str| match fields.numbers(name)[..] {
+        [number] if is_grey => Ok([number; CHANNELS]),
+        [red, green, blue] if !is_grey || !fields.is_given(name) => Ok([red, green, blue]),
+        _ if is_grey => Err(fields.error(name, "must have 1 number")),
+        _ => Err(fields.error(name, &format!("must have {CHANNELS} numbers"))),
     };
     let (mean, deviation) = (channels("mean")?, channels("std")?);
     if deviation.iter().any(|deviation| *deviation as f32 == 0.0) {

@@ -33,6 +33,23 @@ fn decoded_pixels_become_numbers() {
 }
 
 #[test]
+fn colours_become_one_channel_of_grey() {
+    let input = pixels(&[1, 2, 3], &[200, 100, 51, 0, 0, 255]);
+    let grey = |parameters: &str| {
+        let got =
+            run(&format!(r#", "resize": "none", "datatype": "UINT8", "order": "GREY"{parameters}"#), &input).unwrap();
+        (got.shape.to_vec(), got.contents.to_vec())
+    };
+    assert_eq!(grey(""), (vec![1, 1, 1, 2], vec![124, 29]));
+    assert_eq!(grey(r#", "layout": "NHWC", "library": "opencv""#), (vec![1, 1, 2, 1], vec![124, 29]));
+    assert_eq!(grey(r#", "input_order": "BGR""#).1, [97, 76]);
+    let got = run(r#", "size": [2], "order": "GREY", "mean": [0.5], "std": [0.25]"#, &input).unwrap();
+    assert_eq!(got.shape[..], [1, 1, 2, 2]);
+    let number = |value: f32| ((value / 255.0 - 0.5) / 0.25).to_le_bytes();
+    assert_eq!(got.contents[..], [124.0, 29.0, 124.0, 29.0].map(number).concat());
+}
+
+#[test]
 fn a_letterbox_tells_its_places() {
     let list = read(
         r#", "resize": "letterbox", "size": [8], "library": "opencv", "datatype": "UINT8""#,
@@ -89,6 +106,13 @@ fn faults_of_parameters_are_named_with_their_line() {
     check(r#""size": []"#, "line 3: \"size\": must have one or two numbers");
     check(r#""size": [2], "std": [1, 1, 0]"#, "line 3: \"std\": must not be 0");
     check(r#""size": [2], "mean": [1]"#, "line 3: \"mean\": must have 3 numbers");
+    let three = r#""size": [2], "order": "GREY", "mean": [0, 0, 0]"#;
+    check(three, "line 3: \"mean\": must have 1 number");
+    check(r#""size": [2], "grey": "convert""#, "line 3: \"grey\": needs \"order\": \"GREY\"");
+    let decode = r#""size": [2], "order": "GREY", "grey": "decode""#;
+    let preset = r#""preprocessor": "p.json", "order": "GREY""#;
+    check(preset, "line 3: \"order\": \"GREY\" cannot be given with \"preprocessor\", which has three channels");
+    check(decode, "line 3: \"grey\": \"decode\" needs \"library\": \"opencv\"");
     check(
         r#""size": [2, 3], "resize": "shortest""#,
         "line 3: \"size\": must be one number if \"resize\" is \"shortest\"",

@@ -61,6 +61,13 @@ def jpeg():
     return file.getvalue()
 
 
+def cmyk():
+    file = io.BytesIO()
+    options = {"quality": int(random.integers(1, 101)), "progressive": bool(random.integers(0, 2))}
+    Image.fromarray(pixels(side(), side(), 4), "CMYK").save(file, "JPEG", subsampling=int(random.integers(0, 3)), **options)
+    return file.getvalue()
+
+
 def palette_image(height, width, bits):
     image = Image.fromarray(random.integers(0, 1 << bits, (height, width)).astype(np.uint8))
     image = Image.frombytes("P", (width, height), image.tobytes())
@@ -170,7 +177,7 @@ class Bits:
 def coded():
     """A sequential JPEG file of our own, of any sampling factors, in one scan or in several, with short and long codes."""
     height, width = side(70), side(70)
-    count = int(random.choice([1, 3]))
+    count = int(random.choice([1, 3, 4]))
     while True:
         factors = random.choice([1, 2, 4], (count, 2), p=[0.5, 0.35, 0.15])
         if factors.prod(1).sum() <= 10 or count == 1:
@@ -182,6 +189,9 @@ def coded():
     codes = {symbol: (index, 8) if index < 100 else ((100 << 8) + index - 100, 16) for index, symbol in enumerate(symbols)}
     segment = lambda marker, content: bytes([0xFF, marker]) + struct.pack(">H", len(content) + 2) + content
     file = b"\xff\xd8"
+    # Four components are CMYK without the segment of Adobe's programs, CMYK or YCCK with it.
+    if count == 4 and random.integers(0, 3):
+        file += segment(0xEE, b"Adobe" + struct.pack(">3HB", 100, 0, 0, int(random.choice([0, 2]))))
     is_wide = bool(random.integers(0, 2))
     table = random.integers(1, 60, 64)
     file += segment(0xDB, bytes([is_wide << 4]) + table.astype(">u2" if is_wide else "u1").tobytes())
@@ -241,8 +251,10 @@ def decoded(file):
     image = Image.open(io.BytesIO(file))
     plain = np.asarray(image.convert("RGB"))
     upright = np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
-    opencv = cv2.cvtColor(cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
-    return plain, upright, opencv
+    encoded = np.frombuffer(file, np.uint8)
+    opencv = cv2.imdecode(encoded, cv2.IMREAD_COLOR)
+    grey = np.asarray(image.convert("L")), cv2.cvtColor(opencv, cv2.COLOR_BGR2GRAY), cv2.imdecode(encoded, cv2.IMREAD_GRAYSCALE)
+    return plain, upright, cv2.cvtColor(opencv, cv2.COLOR_BGR2RGB), *grey
 
 
 with open(folder + "/cases", "wb") as output:
@@ -250,4 +262,4 @@ with open(folder + "/cases", "wb") as output:
         file = globals()[kind]()
         output.write(struct.pack("<I", len(file)) + file)
         for image in decoded(file):
-            output.write(struct.pack("<2I", image.shape[1], image.shape[0]) + image.tobytes())
+            output.write(struct.pack("<3I", image.shape[1], image.shape[0], 1 if image.ndim == 2 else 3) + image.tobytes())

@@ -1,11 +1,13 @@
-//! Decoded files against Pillow (as they are, and upright by their EXIF orientation) and OpenCV: no byte may
-//! differ.
+//! Decoded files against Pillow (as they are, and upright by their EXIF orientation) and OpenCV, in colours and in grey: no
+//! byte may differ.
 
 use std::fs::File;
 use std::io::{BufReader, Read as _};
 
+use steps::image::colour::{FileColours, GreyWeights};
 use steps::image::file::{self, DecodedImage};
 use steps::image::jpeg;
+use steps::image::pixels::Pixels;
 
 use crate::{is_whole, played};
 
@@ -21,6 +23,11 @@ fn unusual_jpeg_files_are_equal() {
 }
 
 #[test]
+fn cmyk_files_are_equal() {
+    compare("cmyk");
+}
+
+#[test]
 fn png_files_are_equal() {
     compare("png");
 }
@@ -33,7 +40,7 @@ fn webp_files_are_equal() {
 /// Decodes all files of the script, and counts the bytes that differ.
 fn compare(kind: &str) {
     let (rounds, count) = if is_whole() { (10, "1000") } else { (1, "300") };
-    let mut different = [0_usize; 3];
+    let mut different = [0_usize; 6];
     let (mut files, mut bytes) = (0, 0);
     let mut first = String::new();
     for round in 0..rounds {
@@ -46,20 +53,19 @@ fn compare(kind: &str) {
         let number = |bytes: &[u8]| u32::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
         while let Ok(size) = read(4) {
             let file = read(number(&size)).unwrap();
-            let decoded = file::decode(&file);
-            let Ok(DecodedImage { pixels, orientation }) = decoded else {
+            let results = decoded(&file).unwrap_or_else(|error| {
                 std::fs::write(std::env::temp_dir().join("differs.bin"), &file).unwrap();
-                panic!("file {files} of round {round}: {:?}", decoded.err());
-            };
-            let (plain, upright) = (pixels.clone(), jpeg::oriented(pixels, orientation));
+                panic!("file {files} of round {round}: {error:?}");
+            });
             files += 1;
-            for (index, got) in [&plain, &upright, &upright].into_iter().enumerate() {
-                let sizes = read(8).unwrap();
-                let (width, height) = (number(&sizes), number(&sizes[4..]));
-                let want = read(width * height * 3).unwrap();
+            for (index, got) in results.iter().enumerate() {
+                let sizes = read(12).unwrap();
+                let (width, height, channels) = (number(&sizes), number(&sizes[4..]), number(&sizes[8..]));
+                let want = read(width * height * channels).unwrap();
                 bytes += want.len();
-                let differing = if (width, height) == (got.width, got.height) {
-                    want.iter().zip(&got.interleaved()).filter(|(want, got)| want != got).count()
+                let got_bytes = if channels == 1 { got.bytes.clone() } else { got.interleaved() };
+                let differing = if (width, height) == (got.width, got.height) && want.len() == got_bytes.len() {
+                    want.iter().zip(&got_bytes).filter(|(want, got)| want != got).count()
                 } else {
                     want.len()
                 };
@@ -72,5 +78,22 @@ fn compare(kind: &str) {
         }
     }
     println!("{kind}: {files} files, {bytes} bytes compared, different per reader: {different:?}");
-    assert_eq!(different, [0; 3], "{first}");
+    assert_eq!(different, [0; 6], "{first}");
+}
+
+/// The pixels of a file as each reader of the script has them.
+fn decoded(file: &[u8]) -> Result<[Pixels; 6], base::error::Error> {
+    let [pillow, opencv, grey] =
+        [FileColours::Pillow, FileColours::OpenCv, FileColours::Luminance].map(|colours| file::decode(file, colours));
+    let DecodedImage { pixels, orientation } = pillow?;
+    let upright = |pixels: &Pixels| jpeg::oriented(pixels.clone(), orientation);
+    let (opencv, grey) = (opencv?.pixels, grey?.pixels);
+    Ok([
+        pixels.clone(),
+        upright(&pixels),
+        upright(&opencv),
+        pixels.grey(GreyWeights::PILLOW),
+        upright(&opencv.grey(GreyWeights::OPENCV)),
+        upright(&grey),
+    ])
 }

@@ -13,7 +13,7 @@ pub struct JpegFrame {
     pub is_progressive: bool,
     /// The greatest sampling factors.
     pub sampling: Sampling,
-    /// One component, or three.
+    /// One component, three or four.
     pub components: Vec<Component>,
 }
 
@@ -80,8 +80,7 @@ impl JpegFrame {
         }
         let [width, height] = [[w1, w0], [h1, h0]].map(|[high, low]| usize::from(*high) << 8 | usize::from(*low));
         match count {
-            1 | 3 => {}
-            4 => return Err(fault("CMYK and YCCK files are not supported")),
+            1 | 3 | 4 => {}
             _ => return Err(fault(&format!("files of {count} components are not supported"))),
         }
         check_size("JPEG", width, height)?;

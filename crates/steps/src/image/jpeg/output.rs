@@ -3,10 +3,12 @@
 
 use super::Colour;
 use super::frame::{Component, JpegFrame};
+use crate::image::colour::GreyWeights;
 use crate::image::pixels::{CHANNELS, Pixels};
 use crate::image::vector::vectorized;
 
-/// The pixels of a frame whose scans have come.
+/// The pixels of a frame whose scans have come: grey, red, green and blue, or the four planes of a CMYK file as they are, in
+/// which Adobe's programs write 255 for no ink.
 pub fn pixels(frame: &JpegFrame, colour: Colour) -> Pixels {
     let (width, height) = (frame.width, frame.height);
     let is_luminance = is_luminance(frame, colour);
@@ -34,7 +36,45 @@ pub fn pixels(frame: &JpegFrame, colour: Colour) -> Pixels {
                     copy(grey.row(index), result);
                 }
             }
+            ([first, second, third, key], [cyans, magentas, yellows, keys]) => {
+                let results = cyans.chunks_exact_mut(width).zip(magentas.chunks_exact_mut(width));
+                let results = results.zip(yellows.chunks_exact_mut(width)).zip(keys.chunks_exact_mut(width));
+                for (index, (((cyan, magenta), yellow), black)) in results.enumerate() {
+                    let (first, second, third) = (first.row(index), second.row(index), third.row(index));
+                    if is_luminance {
+                        from_luminance(first, second, third, [&mut *cyan, &mut *magenta, &mut *yellow]);
+                        [cyan, magenta, yellow].into_iter().flatten().for_each(|value| *value = 255 - *value);
+                    } else {
+                        copy(first, cyan);
+                        copy(second, magenta);
+                        copy(third, yellow);
+                    }
+                    copy(key.row(index), black);
+                }
+            }
             _ => {}
+        },
+    );
+    Pixels { width, height, bytes }
+}
+
+/// The luminance alone of a frame that has it, as libjpeg decodes a file to grey; [`pixels`] of any other, in which red, green and
+/// blue become grey.
+pub fn grey(frame: &JpegFrame, colour: Colour) -> Pixels {
+    let (width, height) = (frame.width, frame.height);
+    let component = match &frame.components[..] {
+        [component, _, _] if is_luminance(frame, colour) => component,
+        [_, _, _] => return pixels(frame, colour).grey(GreyWeights::PILLOW),
+        _ => return pixels(frame, colour),
+    };
+    let mut rows = Upsampled::new(frame, component);
+    let mut bytes = vec![0; width * height];
+    vectorized(
+        #[inline(always)]
+        || {
+            for (index, result) in bytes.chunks_exact_mut(width).enumerate() {
+                copy(rows.row(index), result);
+            }
         },
     );
     Pixels { width, height, bytes }
@@ -47,10 +87,11 @@ fn copy(row: &[u8], result: &mut [u8]) {
     }
 }
 
-/// Returns true if three components are luminance and chrominance, by the rules of libjpeg's `jdapimin.c`.
+/// Returns true if the first three components are luminance and chrominance, by the rules of libjpeg's `jdapimin.c`.
 fn is_luminance(frame: &JpegFrame, colour: Colour) -> bool {
     let ids: Vec<_> = frame.components.iter().map(|component| component.id).collect();
     match colour.adobe {
+        transform if ids.len() == 4 => transform.is_some_and(|transform| transform != 0),
         _ if colour.is_jfif => true,
         Some(transform) => transform != 0,
         None => ids != *b"RGB",
