@@ -20,6 +20,7 @@ pub mod detect;
 pub mod detokenize;
 pub mod fbank;
 pub mod fields;
+pub mod grid_boxes;
 pub mod head;
 pub mod image;
 pub mod kind;
@@ -68,6 +69,7 @@ pub const KINDS: &[&StepKind] = &[
     &detect::KIND,
     &detokenize::KIND,
     &fbank::KIND,
+    &grid_boxes::KIND,
     &head::KIND,
     &image::KIND,
     &log_mel::KIND,

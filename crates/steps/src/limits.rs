@@ -27,6 +27,12 @@ pub const IMAGES_MAX: usize = 4096;
 /// Classes of a detector, and numbers of a box: Objects365 has 365 classes, Open Images 601, LVIS 1,203.
 pub const CLASSES_MAX: usize = 16_384;
 
+/// Grids of a detector without anchors: public ones have three to five.
+pub const GRIDS_MAX: usize = 64;
+
+/// Numbers of a distribution of distances: public detectors have 8 to 33.
+pub const GRID_BINS_MAX: usize = 1024;
+
 /// Boxes of one image that a suppression looks at: Ultralytics' own bound. Each is compared with those that are kept.
 pub const DETECT_CANDIDATES_MAX: usize = 30_000;
 
