@@ -17,6 +17,7 @@ pub use scheduler;
 pub use settings;
 pub use steps;
 pub use trace;
+pub use transformer;
 pub use wire;
 
 pub mod cli;

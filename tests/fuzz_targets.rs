@@ -69,6 +69,8 @@ mod python_message;
 mod resp;
 #[path = "../fuzz/fuzz_targets/rest.rs"]
 mod rest;
+#[path = "../fuzz/fuzz_targets/safetensors.rs"]
+mod safetensors;
 #[path = "../fuzz/fuzz_targets/saved_model.rs"]
 mod saved_model;
 #[path = "../fuzz/fuzz_targets/scheduler.rs"]

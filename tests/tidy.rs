@@ -46,6 +46,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Folders of the Hugging Face hub as configurations and steps.
     ("hub", &["error", "limits", "tensor", "wire"]),
     ("model", &["error", "hub", "limits", "steps", "tensor", "wire"]),
+    // Graphs of text encoders.
+    ("transformer", &["error", "model", "wire"]),
     // Records of requests.
     ("trace", &["error", "limits", "model", "tensor", "time", "wire"]),
     // 2 machines

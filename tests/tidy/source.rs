@@ -15,6 +15,7 @@ const ROOMS_OF_THEIR_OWN: &[&str] = &[
     "scheduler",
     "settings",
     "trace",
+    "transformer",
     "wire",
 ];
 

@@ -509,9 +509,7 @@ fn directory_model(
             let text = repository.read(notation.filename(), CONFIG_SIZE_MAX).map_err(|error| {
                 Error::invalid(format!("cannot read '{}': {error}", path.join(notation.filename()).display()))
             })?;
-            let is_hub = model.is_flat && notation == Notation::Json && is_hub_config(&text);
-            let name = if is_hub { None } else { configured_name(notation, &text)? };
-            name.map(|name| (notation, name))
+            configured_name(notation, &text)?.map(|name| (notation, name))
         }
     };
     match (&settings.model_name, configured) {

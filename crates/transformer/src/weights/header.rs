@@ -1,0 +1,138 @@
+//! The header of a safetensors file: eight bytes of length, little-endian, then JSON of that length, then the bytes of
+//! the tensors without holes. Format: the README of the `safetensors` crate. Reads no tensor.
+
+use wire::json::{Document, JsonValue, ValueKind};
+
+use crate::limits::{HEADER_SIZE_MAX, RANK_MAX, TENSORS_MAX};
+
+/// A datatype of weights; files with others are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WeightType {
+    /// BF16.
+    BrainFloat,
+    /// F32.
+    Float,
+    /// F16.
+    Half,
+    /// A datatype that weights do not have, as integers of `position_ids`, with its size in bytes.
+    Other(usize),
+}
+
+impl WeightType {
+    /// Bytes of an element.
+    pub(crate) const fn size(self) -> usize {
+        match self {
+            Self::BrainFloat | Self::Half => 2,
+            Self::Float => 4,
+            Self::Other(size) => size,
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "BF16" => Self::BrainFloat,
+            "F16" => Self::Half,
+            "F32" => Self::Float,
+            "BOOL" | "F8_E4M3" | "F8_E5M2" | "I8" | "U8" => Self::Other(1),
+            "I16" | "U16" => Self::Other(2),
+            "I32" | "U32" => Self::Other(4),
+            "F64" | "I64" | "U64" => Self::Other(8),
+            _ => return None,
+        })
+    }
+}
+
+/// A tensor of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TensorEntry {
+    pub(crate) name: String,
+    pub(crate) element: WeightType,
+    pub(crate) shape: Vec<usize>,
+    /// Its bytes, counted from the begin of the file; they are inside it.
+    pub(crate) begin: usize,
+    pub(crate) end: usize,
+}
+
+/// Reads the header of a file, and checks that each tensor has the bytes that its shape needs, all inside the file,
+/// one after the other.
+///
+/// # Errors
+/// The reason why the file is refused.
+pub(crate) fn read_header(file: &[u8]) -> Result<Vec<TensorEntry>, String> {
+    let (length, rest) = file.split_first_chunk::<8>().ok_or("it is shorter than the 8 bytes before its header")?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+    if length > HEADER_SIZE_MAX {
+        return Err(format!("its header has {length} bytes, and at most {HEADER_SIZE_MAX} are read"));
+    }
+    let Some((header, data)) = rest.split_at_checked(length) else {
+        return Err(format!("its header has {length} bytes, and the file ends after {}", rest.len()));
+    };
+    let document = Document::parse(header, &[]).map_err(|error| format!("its header is not JSON: {error}"))?;
+    let mut entries = Vec::new();
+    if !matches!(document.root().kind(), ValueKind::Object) {
+        return Err("its header is not a JSON object".to_owned());
+    }
+    for (name, value) in document.root().members().filter(|(name, _)| *name != "__metadata__") {
+        if entries.len() == TENSORS_MAX {
+            return Err(format!("it has more than {TENSORS_MAX} tensors"));
+        }
+        let entry = read_entry(name, value, length + 8).map_err(|reason| format!("tensor '{name}': {reason}"))?;
+        entries.push(entry);
+    }
+    check_places(&mut entries, file.len() - data.len(), file.len())?;
+    Ok(entries)
+}
+
+fn read_entry(name: &str, value: JsonValue<'_, '_>, base: usize) -> Result<TensorEntry, String> {
+    let element = value.get("dtype").and_then(JsonValue::as_str).ok_or("it has no 'dtype'")?;
+    let element = WeightType::named(element).ok_or_else(|| format!("its dtype '{element}' is unknown"))?;
+    let shape = numbers(value.get("shape"), RANK_MAX).ok_or("its 'shape' is not a short list of sizes")?;
+    let offsets = numbers(value.get("data_offsets"), 2).unwrap_or_default();
+    let [begin, end] = offsets.as_slice() else {
+        return Err("its 'data_offsets' are not two numbers".to_owned());
+    };
+    let size = shape.iter().try_fold(element.size(), |size, dimension| size.checked_mul(*dimension));
+    let size = size.ok_or_else(|| format!("its shape {shape:?} overflows"))?;
+    if end.checked_sub(*begin) != Some(size) {
+        return Err(format!("its data_offsets {begin} to {end} are not the {size} bytes that shape {shape:?} needs"));
+    }
+    let overflow = || format!("its data_offsets {begin} to {end} overflow");
+    let begin = begin.checked_add(base).ok_or_else(overflow)?;
+    let end = end.checked_add(base).ok_or_else(overflow)?;
+    Ok(TensorEntry { name: name.to_owned(), element, shape, begin, end })
+}
+
+/// The numbers of a list with at most `count_max` elements.
+fn numbers(value: Option<JsonValue<'_, '_>>, count_max: usize) -> Option<Vec<usize>> {
+    let value = value.filter(|value| matches!(value.kind(), ValueKind::Array))?;
+    if value.elements().take(count_max + 1).count() > count_max {
+        return None;
+    }
+    value.elements().map(|element| usize::try_from(element.as_u64()?).ok()).collect()
+}
+
+/// Checks that the tensors cover the data without overlap or hole, as the format demands: else two names could share
+/// bytes, or bytes hide in the file.
+fn check_places(entries: &mut [TensorEntry], base: usize, file_size: usize) -> Result<(), String> {
+    entries.sort_by(|one, other| one.name.cmp(&other.name));
+    if let Some([one, _]) = entries.array_windows().find(|[one, other]| one.name == other.name) {
+        return Err(format!("tensor '{}' is there twice", one.name));
+    }
+    let mut places: Vec<_> = entries.iter().map(|entry| (entry.begin, entry.end, entry.name.as_str())).collect();
+    places.sort_unstable();
+    let mut expected = base;
+    for (begin, end, name) in places {
+        if begin != expected {
+            let [begin, expected] = [begin, expected].map(|place| place - base);
+            return Err(format!("tensor '{name}' begins at {begin}, expected {expected}: no overlap, no hole"));
+        }
+        if end > file_size {
+            return Err(format!("tensor '{name}' ends at {}, the data at {}", end - base, file_size - base));
+        }
+        expected = end;
+    }
+    if expected != file_size {
+        return Err(format!("{} bytes after the last tensor belong to no tensor", file_size - expected));
+    }
+    Ok(())
+}
