@@ -1,5 +1,5 @@
-//! The blocks that encoders are made of: linear layers, normalization, feed-forward networks and attention, each in
-//! operators of ONNX or as one of ONNX Runtime's.
+//! The blocks that encoders are made of: linear layers, normalization, feed-forward networks and attention, in
+//! the form that the engine runs best.
 
 use base::error::Error;
 use model::onnx::message::{AttributeMessage, element};
@@ -27,7 +27,7 @@ impl<'n> LinearLayer<'n> {
     fn product(self, draft: &mut OnnxDraft<'_>, input: &str) -> Result<String, Error> {
         let weight = format!("{}.weight", self.name);
         let view = draft.tensor(&weight, &[self.outputs, self.inputs])?;
-        Ok(product_with(draft, input, &weight, vec![view], self.inputs))
+        Ok(product_with(draft, input, &weight, view, self.inputs))
     }
 
     fn bias(self, draft: &mut OnnxDraft<'_>) -> Result<Option<String>, Error> {
@@ -35,9 +35,10 @@ impl<'n> LinearLayer<'n> {
     }
 
     pub(crate) fn apply(self, draft: &mut OnnxDraft<'_>, input: &str) -> Result<String, Error> {
-        let product = self.product(draft, input)?;
+        let weight = format!("{}.weight", self.name);
+        let view = draft.tensor(&weight, &[self.outputs, self.inputs])?;
         let bias = self.bias(draft)?;
-        Ok(add_bias(draft, product, bias.as_deref()))
+        Ok(linear(draft, input, (&weight, view, self.inputs), bias.as_deref()))
     }
 
     /// The layer, and an activation behind it.
@@ -47,16 +48,16 @@ impl<'n> LinearLayer<'n> {
         input: &str,
         activation: HiddenActivation,
     ) -> Result<String, Error> {
-        let product = self.product(draft, input)?;
-        match (self.bias(draft)?, activation) {
-            (Some(bias), HiddenActivation::Gelu) if draft.operators == Operators::OnnxRuntime => {
-                Ok(draft.fused("BiasGelu", &[&product, &bias], Vec::new()))
+        // ONNX Runtime joins the bias with GELU instead, if it is an operator of its own.
+        let sum = match activation {
+            HiddenActivation::Gelu => {
+                let product = self.product(draft, input)?;
+                let bias = self.bias(draft)?;
+                add_bias(draft, product, bias.as_deref())
             }
-            (bias, activation) => {
-                let sum = add_bias(draft, product, bias.as_deref());
-                Ok(activate(draft, &sum, activation))
-            }
-        }
+            _ => self.apply(draft, input)?,
+        };
+        Ok(activate(draft, &sum, activation))
     }
 }
 
@@ -95,55 +96,35 @@ impl<'n> NormLayer<'n> {
         input: &str,
         around: &str,
     ) -> Result<String, Error> {
-        let product = linear.product(draft, input)?;
-        let linear_bias = linear.bias(draft)?;
-        if draft.operators == Operators::OnnxRuntime {
-            let (scale, bias) = self.constants(draft)?;
-            let mut inputs = vec![product.as_str(), around, &scale, bias.as_deref().unwrap_or_default()];
-            inputs.extend(linear_bias.as_deref());
-            let attributes = vec![AttributeMessage::float("epsilon", self.epsilon)];
-            return Ok(draft.fused("SkipLayerNormalization", &inputs, attributes));
-        }
-        let product = add_bias(draft, product, linear_bias.as_deref());
+        let product = linear.apply(draft, input)?;
         let sum = draft.node("Add", &[&product, around], Vec::new());
         self.apply(draft, &sum)
     }
 }
 
-/// The tokens that a token may look at, of all heads alike but for a bias by position.
+/// The tokens that a token may look at, as a number that is added to their scores: 0 or the lowest one.
 pub(crate) struct AttentionMask {
-    /// FP32, 0 or the lowest number, `[batch, 1, 1, sequence]`; of a window or with a bias `[batch, 1 or heads,
-    /// sequence, sequence]`.
+    /// FP32 `[batch, 1, 1, sequence]`; of a window, of pairs or with a bias `[batch, 1 or heads, sequence, sequence]`.
     pub(crate) scores: String,
-    /// For ONNX Runtime's operator: INT32 `[batch, sequence]`, and the bias `[1, heads, sequence, sequence]`.
-    fused: Option<(String, Option<String>)>,
 }
 
 impl AttentionMask {
-    /// A mask from the input `attention_mask`. `bias` is added to the scores.
+    /// A mask that hides padding. `bias` is added to the scores.
     pub(crate) fn new(draft: &mut OnnxDraft<'_>, bias: Option<String>) -> Self {
-        if draft.operators == Operators::OnnxRuntime {
-            let mask = cast(draft, ATTENTION_MASK, element::INT32);
-            return Self { scores: String::new(), fused: Some((mask, bias)) };
-        }
         let is_token = tokens(draft);
         let scores = hide(draft, &is_token);
-        let scores = match bias {
-            Some(bias) => draft.node("Add", &[&scores, &bias], Vec::new()),
-            None => scores,
-        };
-        Self { scores, fused: None }
+        Self { scores: add_bias(draft, scores, bias.as_deref()) }
     }
 
-    /// A mask that hides padding from tokens and tokens from padding, in operators of ONNX alone.
+    /// A mask that hides padding from tokens and tokens from padding.
     pub(crate) fn pairs(draft: &mut OnnxDraft<'_>) -> Self {
         let keys = tokens(draft);
         let queries = transpose(draft, &keys, &[0, 1, 3, 2]);
         let is_seen = draft.node("And", &[&keys, &queries], Vec::new());
-        Self { scores: hide(draft, &is_seen), fused: None }
+        Self { scores: hide(draft, &is_seen) }
     }
 
-    /// A mask that hides all tokens beyond `reach` to either side, in operators of ONNX alone.
+    /// A mask that hides all tokens beyond `reach` to either side.
     pub(crate) fn window(draft: &mut OnnxDraft<'_>, reach: Option<usize>) -> Self {
         let mut is_seen = tokens(draft);
         if let Some(reach) = reach {
@@ -153,7 +134,7 @@ impl AttentionMask {
             let is_near = draft.node("LessOrEqual", &[&distance, &reach], Vec::new());
             is_seen = draft.node("And", &[&is_seen, &is_near], Vec::new());
         }
-        Self { scores: hide(draft, &is_seen), fused: None }
+        Self { scores: hide(draft, &is_seen) }
     }
 }
 
@@ -185,9 +166,6 @@ impl<'a> Projections<'a> {
         mask: &AttentionMask,
         config: &TransformerConfig,
     ) -> String {
-        if let (Some((mask, bias)), Some(biases)) = (&mask.fused, &self.biases) {
-            return attend_fused(draft, input, (self.weights, *biases), (mask, bias.as_deref()), config);
-        }
         let [query, key, value] = self.project(draft, input, config.width);
         let [query, key, value] = [query, key, value].map(|each| split_heads(draft, &each, config));
         attend_to(draft, [&query, &key, &value], &mask.scores, config)
@@ -197,17 +175,16 @@ impl<'a> Projections<'a> {
     pub(crate) fn project(self, draft: &mut OnnxDraft<'a>, input: &str, width: usize) -> [String; 3] {
         let mut biases = self.biases.map(|biases| biases.into_iter());
         self.weights.map(|weight| {
-            let product = product_with(draft, input, "projection", vec![weight], width);
             let bias = biases.as_mut().and_then(Iterator::next);
-            let bias = bias.map(|view| draft.constant("projection_bias", &[width], ConstantSource::Plain(vec![view])));
-            add_bias(draft, product, bias.as_deref())
+            let bias = bias.map(|view| draft.constant("projection_bias", &[width], ConstantSource::Plain(view)));
+            linear(draft, input, ("projection", weight, width), bias.as_deref())
         })
     }
 }
 
 /// `[batch, sequence, width]` to `[batch, heads, sequence, head width]`.
 pub(crate) fn split_heads(draft: &mut OnnxDraft<'_>, input: &str, config: &TransformerConfig) -> String {
-    let shape = draft.longs(&[0, 0, config.heads as i64, config.head_width() as i64]);
+    let shape = tokens_by(draft, &[config.heads as i64, config.head_width() as i64]);
     let split = draft.node("Reshape", &[input, &shape], Vec::new());
     transpose(draft, &split, &[0, 2, 1, 3])
 }
@@ -238,41 +215,71 @@ pub(crate) fn attend_by(
     let shares = draft.node("Softmax", &[&scores], vec![AttributeMessage::integer("axis", -1)]);
     let sum = draft.node("MatMul", &[&shares, value], Vec::new());
     let sum = transpose(draft, &sum, &[0, 2, 1, 3]);
-    let shape = draft.longs(&[0, 0, config.width as i64]);
+    let rows: &[i64] = if draft.operators == Operators::OnnxRuntime { &[-1] } else { &[0, 0] };
+    let shape = draft.longs(&[rows, &[config.width as i64]].concat());
     draft.node("Reshape", &[&sum, &shape], Vec::new())
 }
 
-/// ONNX Runtime's operator.
-fn attend_fused<'a>(
-    draft: &mut OnnxDraft<'a>,
-    input: &str,
-    (weights, biases): ([WeightView<'a>; 3], [WeightView<'a>; 3]),
-    (mask, bias): (&str, Option<&str>),
-    config: &TransformerConfig,
-) -> String {
-    let width = config.width;
-    let columns = ConstantSource::Columns { views: weights.to_vec(), inputs: width };
-    let weight = draft.constant("projections", &[width, 3 * width], columns);
-    let biases = draft.constant("projection_biases", &[3 * width], ConstantSource::Plain(biases.to_vec()));
-    let mut inputs = vec![input, &weight, &biases, mask];
-    inputs.extend(bias.map(|bias| ["", bias]).into_iter().flatten());
-    let attributes = vec![
-        AttributeMessage::integer("num_heads", config.heads as i64),
-        AttributeMessage::float("mask_filter_value", f32::MIN),
-    ];
-    draft.fused("Attention", &inputs, attributes)
+/// The shape `[batch, sequence]` and sizes behind it, for a value of tokens.
+fn tokens_by(draft: &mut OnnxDraft<'_>, sizes: &[i64]) -> String {
+    if draft.operators == Operators::Standard {
+        return draft.longs(&[&[0, 0], sizes].concat());
+    }
+    draft.once(&format!("tokens by {sizes:?}"), |draft| {
+        let tokens = draft.once("tokens", |draft| draft.node("Shape", &[INPUT_IDS], Vec::new()));
+        let sizes = draft.longs(sizes);
+        draft.node("Concat", &[&tokens, &sizes], vec![AttributeMessage::integer("axis", 0)])
+    })
 }
 
-/// The product with weights `[outputs, inputs]`, side by side.
+/// `[batch, sequence, width]` to the form of hidden states: a matrix of all tokens for ONNX Runtime.
+pub(crate) fn flatten(draft: &mut OnnxDraft<'_>, value: String, width: usize) -> String {
+    if draft.operators == Operators::Standard {
+        return value;
+    }
+    let shape = draft.longs(&[-1, width as i64]);
+    draft.node("Reshape", &[&value, &shape], Vec::new())
+}
+
+/// The form of hidden states to `[batch, sequence, width]`.
+pub(crate) fn unflatten(draft: &mut OnnxDraft<'_>, value: String, width: usize) -> String {
+    if draft.operators == Operators::Standard {
+        return value;
+    }
+    let shape = tokens_by(draft, &[width as i64]);
+    draft.node("Reshape", &[&value, &shape], Vec::new())
+}
+
+/// A linear layer: its name, its weights `[outputs, inputs]` and the number of inputs.
+fn linear<'a>(
+    draft: &mut OnnxDraft<'a>,
+    input: &str,
+    (name, view, inputs): (&str, WeightView<'a>, usize),
+    bias: Option<&str>,
+) -> String {
+    match bias {
+        Some(bias) if draft.operators == Operators::OnnxRuntime => {
+            let columns = ConstantSource::Columns { view, inputs };
+            let weight = draft.constant(name, &[inputs, view.len() / inputs], columns);
+            draft.node("Gemm", &[input, &weight, bias], Vec::new())
+        }
+        bias => {
+            let product = product_with(draft, input, name, view, inputs);
+            add_bias(draft, product, bias)
+        }
+    }
+}
+
+/// The product with weights `[outputs, inputs]`.
 pub(crate) fn product_with<'a>(
     draft: &mut OnnxDraft<'a>,
     input: &str,
     name: &str,
-    views: Vec<WeightView<'a>>,
+    view: WeightView<'a>,
     inputs: usize,
 ) -> String {
-    let outputs = views.iter().map(|view| view.len() / inputs).sum();
-    let weight = draft.constant(name, &[inputs, outputs], ConstantSource::Columns { views, inputs });
+    let columns = ConstantSource::Columns { view, inputs };
+    let weight = draft.constant(name, &[inputs, view.len() / inputs], columns);
     draft.node("MatMul", &[input, &weight], Vec::new())
 }
 
@@ -286,7 +293,7 @@ pub(crate) fn add_bias(draft: &mut OnnxDraft<'_>, product: String, bias: Option<
 /// A tensor of one dimension as a constant.
 pub(crate) fn vector(draft: &mut OnnxDraft<'_>, name: &str, size: usize) -> Result<String, Error> {
     let view = draft.tensor(name, &[size])?;
-    Ok(draft.constant(name, &[size], ConstantSource::Plain(vec![view])))
+    Ok(draft.constant(name, &[size], ConstantSource::Plain(view)))
 }
 
 /// A tensor of two dimensions as a constant.
@@ -355,9 +362,6 @@ fn hide(draft: &mut OnnxDraft<'_>, is_seen: &str) -> String {
 /// An activation, written as the optimizers of both engines recognise it.
 pub(crate) fn activate(draft: &mut OnnxDraft<'_>, input: &str, activation: HiddenActivation) -> String {
     match activation {
-        HiddenActivation::Gelu if draft.operators == Operators::OnnxRuntime => {
-            draft.fused("Gelu", &[input], Vec::new())
-        }
         HiddenActivation::Gelu => gelu(draft, input),
         HiddenActivation::GeluTanh => gelu_tanh(draft, input),
         HiddenActivation::QuickGelu => {

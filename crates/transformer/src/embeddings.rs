@@ -3,7 +3,7 @@
 use base::error::Error;
 use model::onnx::message::{AttributeMessage, element};
 
-use crate::blocks::{INPUT_IDS, LinearLayer, NormLayer, cast, first_rows, gather, sequence, table};
+use crate::blocks::{INPUT_IDS, LinearLayer, NormLayer, cast, first_rows, flatten, gather, sequence, table};
 use crate::config::{Family, TransformerConfig};
 use crate::graph::{ConstantSource, OnnxDraft};
 
@@ -24,7 +24,7 @@ pub(crate) enum PositionCount {
 /// The table of word embeddings, which heads of masked language models share.
 pub(crate) const WORDS: &str = "embeddings.word_embeddings.weight";
 
-/// Normalized embeddings, `[batch, sequence, embedding width]`.
+/// Normalized embeddings, in the form of hidden states.
 pub(crate) fn embed(
     draft: &mut OnnxDraft<'_>,
     config: &TransformerConfig,
@@ -53,16 +53,18 @@ pub(crate) fn embed(
         sum = draft.node("Add", &[&sum, &rows], Vec::new());
     } else if config.token_types == 1 {
         let row = draft.tensor(TYPES, &[1, width])?;
-        let row = draft.constant(TYPES, &[width], ConstantSource::Plain(vec![row]));
+        let row = draft.constant(TYPES, &[width], ConstantSource::Plain(row));
         sum = draft.node("Add", &[&sum, &row], Vec::new());
     }
     if config.family == Family::DebertaV2 && width != config.width {
         // DeBERTa widens its embeddings before it normalizes them, and without a bias.
         let linear = LinearLayer::new("embeddings.embed_proj", width, config.width);
         sum = LinearLayer { has_bias: false, ..linear }.apply(draft, &sum)?;
-        return NormLayer::new("embeddings.LayerNorm", config.width, config).apply(draft, &sum);
+        let normalized = NormLayer::new("embeddings.LayerNorm", config.width, config).apply(draft, &sum)?;
+        return Ok(flatten(draft, normalized, config.width));
     }
-    NormLayer::new("embeddings.LayerNorm", width, config).apply(draft, &sum)
+    let normalized = NormLayer::new("embeddings.LayerNorm", width, config).apply(draft, &sum)?;
+    Ok(flatten(draft, normalized, width))
 }
 
 const TYPES: &str = "embeddings.token_type_embeddings.weight";

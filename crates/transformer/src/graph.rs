@@ -13,19 +13,19 @@ use model::onnx::message::{
 };
 
 use crate::limits::MODEL_SIZE_MAX;
-use crate::operators::{MICROSOFT, Operators};
+use crate::operators::Operators;
 use crate::weights::{SafeTensors, WeightType, WeightView};
 
 /// The elements of a constant.
 pub(crate) enum ConstantSource<'a> {
-    /// Matrices `[outputs, inputs]`, transposed and side by side: `[inputs, all outputs]`.
-    Columns { views: Vec<WeightView<'a>>, inputs: usize },
+    /// A matrix `[outputs, inputs]`, transposed: `[inputs, outputs]`.
+    Columns { view: WeightView<'a>, inputs: usize },
     /// FP32.
     Floats(Vec<f32>),
     /// INT64.
     Longs(Vec<i64>),
-    /// Tensors as they are, one after the other.
-    Plain(Vec<WeightView<'a>>),
+    /// A tensor as it is.
+    Plain(WeightView<'a>),
 }
 
 /// A graph under construction.
@@ -66,17 +66,8 @@ impl<'a> OnnxDraft<'a> {
         }
     }
 
-    /// Adds an operator with one output. `com.microsoft` is the domain of those that ONNX lacks.
-    pub(crate) fn node(&mut self, operator: &str, inputs: &[&str], attributes: Vec<AttributeMessage>) -> String {
-        self.node_with(operator, "", inputs, attributes)
-    }
-
-    /// Adds an operator of ONNX Runtime.
-    pub(crate) fn fused(&mut self, operator: &str, inputs: &[&str], attributes: Vec<AttributeMessage>) -> String {
-        self.node_with(operator, MICROSOFT, inputs, attributes)
-    }
-
-    fn node_with(&mut self, operator: &str, domain: &str, inputs: &[&str], attribute: Vec<AttributeMessage>) -> String {
+    /// Adds an operator with one output.
+    pub(crate) fn node(&mut self, operator: &str, inputs: &[&str], attribute: Vec<AttributeMessage>) -> String {
         let output = self.fresh(operator);
         self.nodes.push(NodeMessage {
             input: inputs.iter().map(|&name| name.to_owned()).collect(),
@@ -84,9 +75,19 @@ impl<'a> OnnxDraft<'a> {
             name: output.clone(),
             op_type: operator.to_owned(),
             attribute,
-            domain: domain.to_owned(),
+            domain: String::new(),
         });
         output
+    }
+
+    /// A value that is written once for all operators that read it.
+    pub(crate) fn once(&mut self, key: &str, write: impl FnOnce(&mut Self) -> String) -> String {
+        if let Some(value) = self.shared.get(key) {
+            return value.clone();
+        }
+        let value = write(self);
+        self.shared.insert(key.to_owned(), value.clone());
+        value
     }
 
     /// Adds an operator that splits its input along the last axis into equal parts.
@@ -116,24 +117,14 @@ impl<'a> OnnxDraft<'a> {
 
     /// A table that several operators may read: one constant for all.
     pub(crate) fn table(&mut self, name: &str, dims: &[usize], view: WeightView<'a>) -> String {
-        let key = format!("table {name}");
-        if let Some(name) = self.shared.get(&key) {
-            return name.clone();
-        }
-        let constant = self.constant(name, dims, ConstantSource::Plain(vec![view]));
-        self.shared.insert(key, constant.clone());
-        constant
+        self.once(&format!("table {name}"), |draft| draft.constant(name, dims, ConstantSource::Plain(view)))
     }
 
     /// A scalar, FP32.
     pub(crate) fn scalar(&mut self, value: f32) -> String {
-        let key = format!("float {:x}", value.to_bits());
-        if let Some(name) = self.shared.get(&key) {
-            return name.clone();
-        }
-        let name = self.constant("scalar", &[], ConstantSource::Floats(vec![value]));
-        self.shared.insert(key, name.clone());
-        name
+        self.once(&format!("float {:x}", value.to_bits()), |draft| {
+            draft.constant("scalar", &[], ConstantSource::Floats(vec![value]))
+        })
     }
 
     /// A list, INT64.
@@ -147,13 +138,9 @@ impl<'a> OnnxDraft<'a> {
     }
 
     fn integers(&mut self, dims: &[usize], values: &[i64]) -> String {
-        let key = format!("long {} {values:?}", dims.len());
-        if let Some(name) = self.shared.get(&key) {
-            return name.clone();
-        }
-        let name = self.constant("sizes", dims, ConstantSource::Longs(values.to_vec()));
-        self.shared.insert(key, name.clone());
-        name
+        self.once(&format!("long {} {values:?}", dims.len()), |draft| {
+            draft.constant("sizes", dims, ConstantSource::Longs(values.to_vec()))
+        })
     }
 
     /// Adds an input, INT64 `[batch, sequence]`.
@@ -250,9 +237,7 @@ impl<'a> OnnxDraft<'a> {
             output: self.outputs,
             ..GraphMessage::default()
         };
-        let of = |domain: &str, version| OperatorSetMessage { domain: domain.to_owned(), version };
-        let fused = (self.operators == Operators::OnnxRuntime).then(|| of(MICROSOFT, 1));
-        let opset_import = std::iter::once(of("", OPERATOR_SET)).chain(fused).collect();
+        let opset_import = vec![OperatorSetMessage { domain: String::new(), version: OPERATOR_SET }];
         let model = ModelMessage { ir_version: IR_VERSION, opset_import, ..ModelMessage::default() };
         let graph_size = graph.encoded_len() + constants.iter().map(EncodedConstant::field_size).sum::<usize>();
         let size = model.encoded_len() + field_size(GRAPH, graph_size);
@@ -295,9 +280,7 @@ impl<'a> EncodedConstant<'a> {
     fn new(constant: Constant<'a>) -> Self {
         let Constant { name, dims, contents } = constant;
         let (data_type, contents_size) = match &contents {
-            ConstantSource::Columns { views, .. } | ConstantSource::Plain(views) => {
-                (element::FLOAT, views.iter().map(|view| 4 * view.len()).sum())
-            }
+            ConstantSource::Columns { view, .. } | ConstantSource::Plain(view) => (element::FLOAT, 4 * view.len()),
             ConstantSource::Floats(floats) => (element::FLOAT, 4 * floats.len()),
             ConstantSource::Longs(longs) => (element::INT64, 8 * longs.len()),
         };
@@ -317,24 +300,19 @@ impl<'a> EncodedConstant<'a> {
         self.tensor.encode_raw(out);
         encode_field(RAW_DATA, self.contents_size, out);
         match &self.contents {
-            ConstantSource::Plain(views) => views.iter().for_each(|view| view.write(out)),
+            ConstantSource::Plain(view) => view.write(out),
             ConstantSource::Floats(floats) => out.extend(floats.iter().flat_map(|value| value.to_le_bytes())),
             ConstantSource::Longs(longs) => out.extend(longs.iter().flat_map(|value| value.to_le_bytes())),
-            ConstantSource::Columns { views, inputs } => write_columns(views, *inputs, self.contents_size, out),
+            ConstantSource::Columns { view, inputs } => write_columns(*view, *inputs, out),
         }
     }
 }
 
-fn write_columns(views: &[WeightView<'_>], inputs: usize, size: usize, out: &mut Vec<u8>) {
+fn write_columns(view: WeightView<'_>, inputs: usize, out: &mut Vec<u8>) {
     let begin = out.len();
-    out.resize(begin + size, 0);
+    out.resize(begin + 4 * view.len(), 0);
     let place = out.get_mut(begin..).unwrap_or_default().as_chunks_mut::<4>().0;
-    let width = size / 4 / inputs;
-    let mut column = 0;
-    for view in views {
-        view.write_columns(inputs, place, width, column);
-        column += view.len() / inputs;
-    }
+    view.write_columns(inputs, place);
 }
 
 /// Bytes of a field with a length before it.

@@ -4,7 +4,8 @@ use base::error::Error;
 use model::onnx::message::{AttributeMessage, element};
 
 use crate::blocks::{
-    ATTENTION_MASK, LinearLayer, NormLayer, add_bias, cast, first_token, product_with, table, transpose, vector,
+    ATTENTION_MASK, LinearLayer, NormLayer, add_bias, cast, first_token, product_with, table, transpose, unflatten,
+    vector,
 };
 use crate::config::{Family, HiddenActivation, ModelHead, TransformerConfig};
 use crate::embeddings::WORDS;
@@ -14,25 +15,33 @@ use crate::graph::OnnxDraft;
 /// Writes the head of a model, and the outputs of the graph.
 pub(crate) fn finish(draft: &mut OnnxDraft<'_>, config: &TransformerConfig, hidden: &str) -> Result<(), Error> {
     let width = config.width;
+    // What is per token is computed in the form of hidden states, and then has a shape of its own again.
     match config.head {
-        ModelHead::Encoder => draft.output(hidden, LAST_HIDDEN_STATE, true, &[width]),
+        ModelHead::Encoder => {
+            let hidden = unflatten(draft, hidden.to_owned(), width);
+            draft.output(&hidden, LAST_HIDDEN_STATE, true, &[width]);
+        }
         ModelHead::Pooler => {
-            let pooled = pool(draft, config, hidden)?;
-            draft.output(hidden, LAST_HIDDEN_STATE, true, &[width]);
+            let hidden = unflatten(draft, hidden.to_owned(), width);
+            let pooled = pool(draft, config, &hidden)?;
+            draft.output(&hidden, LAST_HIDDEN_STATE, true, &[width]);
             draft.output(&pooled, "pooler_output", false, &[width]);
         }
         ModelHead::MaskedLm => {
             let logits = score_words(draft, config, hidden)?;
+            let logits = unflatten(draft, logits, config.vocabulary);
             draft.output(&logits, LOGITS, true, &[config.vocabulary]);
         }
         ModelHead::QuestionAnswering => answer(draft, config, hidden)?,
         ModelHead::SequenceClassification => {
-            let logits = classify_text(draft, config, hidden)?;
+            let hidden = unflatten(draft, hidden.to_owned(), width);
+            let logits = classify_text(draft, config, &hidden)?;
             draft.output(&logits, LOGITS, false, &[config.labels]);
         }
         ModelHead::TokenClassification => {
             let hidden = predict(draft, config, hidden)?;
             let logits = LinearLayer::new("classifier", width, config.labels).apply(draft, &hidden)?;
+            let logits = unflatten(draft, logits, config.labels);
             draft.output(&logits, LOGITS, true, &[config.labels]);
         }
     }
@@ -103,6 +112,7 @@ fn answer(draft: &mut OnnxDraft<'_>, config: &TransformerConfig, hidden: &str) -
     let hidden = predict(draft, config, hidden)?;
     let name = if config.family == Family::Modernbert { "classifier" } else { "qa_outputs" };
     let logits = LinearLayer::new(name, config.width, 2).apply(draft, &hidden)?;
+    let logits = unflatten(draft, logits, 2);
     let last = draft.longs(&[-1]);
     for (part, name) in draft.split(&logits, 1, 2).iter().zip(["start_logits", "end_logits"]) {
         let scores = draft.node("Squeeze", &[part, &last], Vec::new());
@@ -196,7 +206,7 @@ fn decode(
                 "tensor '{weight}' differs from '{words}', and by 'tie_word_embeddings' in config.json they are one"
             )));
         }
-        Some(own) => product_with(draft, input, &weight, vec![own], config.embedding_width),
+        Some(own) => product_with(draft, input, &weight, own, config.embedding_width),
         None => {
             let words = table(draft, words, config.vocabulary, config.embedding_width)?;
             let columns = transpose(draft, &words, &[1, 0]);

@@ -105,7 +105,7 @@ pub struct TransformerConfig {
     pub(crate) norm_epsilon: f32,
     pub(crate) pad_token: usize,
     pub(crate) labels: usize,
-    /// Whether the head of a masked language model has the table of word embeddings as its weights.
+    /// The head of a masked language model has the table of word embeddings as its weights.
     pub(crate) is_tied: bool,
     /// `ModernBERT`'s own settings.
     rotary: Option<RotarySettings>,

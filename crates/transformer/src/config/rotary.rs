@@ -13,7 +13,7 @@ pub(crate) struct RotarySettings {
     pub(crate) global_theta: f64,
     /// The base of the angles in layers with a window.
     pub(crate) local_theta: f64,
-    /// For each layer, whether it has a window.
+    /// True for each layer with a window.
     pub(crate) is_local: Vec<bool>,
     /// Tokens to either side of one that it looks at, in layers with a window.
     pub(crate) reach: usize,

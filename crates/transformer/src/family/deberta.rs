@@ -5,7 +5,7 @@ use base::error::Error;
 use model::onnx::message::{AttributeMessage, element};
 
 use crate::blocks::{
-    ATTENTION_MASK, AttentionMask, LinearLayer, NormLayer, Projections, attend_by, cast, distances, gather,
+    ATTENTION_MASK, AttentionMask, LinearLayer, NormLayer, Projections, attend_by, cast, distances, flatten, gather,
     split_heads, table, transpose,
 };
 use crate::config::{DisentangledSettings, TransformerConfig};
@@ -21,6 +21,7 @@ pub(super) fn encode(draft: &mut OnnxDraft<'_>, config: &TransformerConfig) -> R
     let mask = cast(draft, ATTENTION_MASK, element::FLOAT);
     let last = draft.longs(&[-1]);
     let mask = draft.node("Unsqueeze", &[&mask, &last], Vec::new());
+    let mask = flatten(draft, mask, 1);
     hidden = draft.node("Mul", &[&hidden, &mask], Vec::new());
     let mask = AttentionMask::pairs(draft);
     let distance = DistanceRows::new(draft, config, settings)?;

@@ -5,8 +5,8 @@ use base::error::Error;
 use model::onnx::message::AttributeMessage;
 
 use crate::blocks::{
-    AttentionMask, INPUT_IDS, LinearLayer, NormLayer, Projections, activate, attend_to, first_rows, gather, sequence,
-    split_heads, table,
+    AttentionMask, INPUT_IDS, LinearLayer, NormLayer, Projections, activate, attend_to, first_rows, flatten, gather,
+    sequence, split_heads, table,
 };
 use crate::config::{RotarySettings, TransformerConfig};
 use crate::graph::{ConstantSource, OnnxDraft};
@@ -19,7 +19,8 @@ pub(super) fn encode(draft: &mut OnnxDraft<'_>, config: &TransformerConfig) -> R
     let width = config.width;
     let words = table(draft, TOKENS, config.vocabulary, width)?;
     let words = gather(draft, &words, INPUT_IDS, 0);
-    let mut hidden = norm(config, settings, "embeddings.norm").apply(draft, &words)?;
+    let normalized = norm(config, settings, "embeddings.norm").apply(draft, &words)?;
+    let mut hidden = flatten(draft, normalized, width);
     let kinds = LayerKinds::new(draft, config, settings);
     for (layer, is_local) in settings.is_local.iter().enumerate() {
         let of = |part: &str| format!("layers.{layer}.{part}");

@@ -177,14 +177,12 @@ impl<'a> WeightView<'a> {
         }
     }
 
-    /// Writes a matrix `[outputs, inputs]` as columns of `out`, a matrix `[inputs, width]` in FP32, from `column` on.
-    pub(crate) fn write_columns(self, inputs: usize, out: &mut [[u8; 4]], width: usize, column: usize) {
+    /// Writes a matrix `[outputs, inputs]`, transposed, in FP32.
+    pub(crate) fn write_columns(self, inputs: usize, out: &mut [[u8; 4]]) {
         match self.element {
-            WeightType::Float => transpose(self.bytes.as_chunks().0, |bytes| *bytes, inputs, out, (width, column)),
-            WeightType::Half => transpose(self.bytes.as_chunks().0, from_half, inputs, out, (width, column)),
-            WeightType::BrainFloat => {
-                transpose(self.bytes.as_chunks().0, from_brain_float, inputs, out, (width, column))
-            }
+            WeightType::Float => transpose(self.bytes.as_chunks().0, |bytes| *bytes, inputs, out),
+            WeightType::Half => transpose(self.bytes.as_chunks().0, from_half, inputs, out),
+            WeightType::BrainFloat => transpose(self.bytes.as_chunks().0, from_brain_float, inputs, out),
             WeightType::Other(_) => {}
         }
     }
@@ -203,12 +201,12 @@ fn transpose<const N: usize>(
     convert: impl Fn(&[u8; N]) -> [u8; 4],
     inputs: usize,
     out: &mut [[u8; 4]],
-    (width, column): (usize, usize),
 ) {
-    for (block, lines) in out.chunks_mut(ROWS_AT_ONCE * width).enumerate() {
+    let outputs = elements.len() / inputs;
+    for (block, lines) in out.chunks_mut(ROWS_AT_ONCE * outputs).enumerate() {
         for (output, row) in elements.chunks_exact(inputs).enumerate() {
             let row = row.iter().skip(ROWS_AT_ONCE * block).take(ROWS_AT_ONCE);
-            for (element, place) in row.zip(lines.iter_mut().skip(column + output).step_by(width)) {
+            for (element, place) in row.zip(lines.iter_mut().skip(output).step_by(outputs)) {
                 *place = convert(element);
             }
         }
