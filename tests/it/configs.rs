@@ -101,6 +101,7 @@ impl Case {
             forced_libraries: &[],
             is_renamed: false,
             has_steps: false,
+            has_onnx_between_steps: false,
         };
         let draft = ConfigDraft::read(directory, notation, text.as_bytes(), surroundings)?;
         let signature = self.key("model").map(signature);

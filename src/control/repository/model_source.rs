@@ -19,9 +19,12 @@ use crate::log;
 use crate::metrics::StoreCells;
 use crate::model::config::{ConfigDraft, ConfigSurroundings, configured_name};
 use crate::model::parse::text::Notation;
-use crate::model::platform::{PYTORCH_BACKEND, STEPS_FILENAME, TENSORFLOW_BACKEND, backend_of_file, pickle_advice};
+use crate::model::platform::{
+    ONNX_FILENAME, PYTORCH_BACKEND, STEPS_FILENAME, TENSORFLOW_BACKEND, backend_of_file, pickle_advice,
+};
 use crate::model::repository::{FoundModels, Listing, ListingEntry, ModelDirectory, is_hidden};
 use crate::settings::{Compat, Settings, StoreUrl};
+use crate::steps;
 
 /// Models of a repository that an error names.
 const NAMES_SHOWN: usize = 5;
@@ -321,6 +324,15 @@ impl ModelSource {
         Some(store.names().map(models))
     }
 
+    /// Returns true if a `model.onnx` lies beside the `steps.json` of the newest version and a step of the list stands for it.
+    /// A list that cannot be read has none: its load says why.
+    fn has_onnx_between_steps(&self, model: &ModelDirectory) -> bool {
+        let has_network = model.files.iter().any(|file| file == ONNX_FILENAME);
+        let Some(newest) = model.versions.first().filter(|_| has_network) else { return false };
+        let list = self.read(&format!("{}/{STEPS_FILENAME}", model.version_path(*newest)), CONFIG_SIZE_MAX);
+        list.is_ok_and(|list| String::from_utf8(list).is_ok_and(|list| steps::list::names_model(&list)))
+    }
+
     /// Reads a model's configuration file, or the configuration that a client sent.
     ///
     /// # Errors
@@ -334,9 +346,14 @@ impl ModelSource {
         let has_backend_file =
             |backend: &str, file: &str| has_backend_file(backend, file) || (file.ends_with(".so") && has_library(file));
         let has_steps = settings.uses_steps && model.files.iter().any(|file| file == STEPS_FILENAME);
-        let (is_renamed, forced_libraries) = (model.is_renamed, settings.backend_config.forced.as_slice());
-        let surroundings =
-            ConfigSurroundings { files, has_backend_file: &has_backend_file, forced_libraries, is_renamed, has_steps };
+        let surroundings = ConfigSurroundings {
+            files,
+            has_backend_file: &has_backend_file,
+            forced_libraries: settings.backend_config.forced.as_slice(),
+            is_renamed: model.is_renamed,
+            has_steps,
+            has_onnx_between_steps: has_steps && self.has_onnx_between_steps(model),
+        };
         if let Some((notation, text)) = &model.given {
             return ConfigDraft::read(&model.name, *notation, text.as_bytes(), surroundings);
         }

@@ -123,12 +123,21 @@ pub struct ConfigSurroundings<'a> {
     pub is_renamed: bool,
     /// True if the first version's directory has a `steps.json` and the server uses these.
     pub has_steps: bool,
+    /// True if that list has a step for the model, and a `model.onnx` lies beside it: both together stand for a `model.py`.
+    pub has_onnx_between_steps: bool,
 }
 
 impl<'a> ConfigSurroundings<'a> {
     /// A version's directory with these files, on a server without a directory of backends.
     pub const fn of_files(files: Option<&'a [String]>) -> Self {
-        Self { files, has_backend_file: NO_BACKEND_FILES, forced_libraries: &[], is_renamed: false, has_steps: false }
+        Self {
+            files,
+            has_backend_file: NO_BACKEND_FILES,
+            forced_libraries: &[],
+            is_renamed: false,
+            has_steps: false,
+            has_onnx_between_steps: false,
+        }
     }
 }
 
@@ -168,8 +177,9 @@ impl ConfigDraft {
         directory: &str,
         notation: Notation,
         text: &[u8],
-        ConfigSurroundings { files, has_backend_file, forced_libraries, is_renamed, has_steps }: ConfigSurroundings<'_>,
+        surroundings: ConfigSurroundings<'_>,
     ) -> Result<Self, Error> {
+        let ConfigSurroundings { files, has_backend_file, forced_libraries, is_renamed, .. } = surroundings;
         name::check_model_name(directory)?;
         let text = ConfigText::decode(notation, text)?;
         let mut config: ModelConfig = text.message.transcode_to().map_err(|error| {
@@ -184,7 +194,7 @@ impl ConfigDraft {
         // not supported, and the backend is the better error.
         let library = hosted::library(&config, has_backend_file, forced_libraries);
         let is_python = python::is_python(&config);
-        let has_steps = library.is_none() && steps::fill(&mut config, has_steps)?;
+        let has_steps = library.is_none() && steps::fill(&mut config, &surroundings)?;
         if library.is_none() {
             validate::backend(&config, has_backend_file)?;
             validate::runtime(&config)?;
@@ -193,7 +203,8 @@ impl ConfigDraft {
         }
         let mut notes = supported::check_supported(directory, &text)?;
         if has_steps && is_python {
-            notes.push(format!("{STEPS_FILENAME} is run instead of {PYTHON_FILENAME}: --steps=off runs that"));
+            let network = if config.backend == ONNX_BACKEND { " around model.onnx" } else { "" };
+            notes.push(format!("{STEPS_FILENAME} is run{network} instead of {PYTHON_FILENAME}: --steps=off runs that"));
         }
         if library.is_none() {
             notes.extend(python::notes(&config));
@@ -208,6 +219,8 @@ impl ConfigDraft {
         if has_steps {
             NO_GPU_WITH_STEPS.clone_into(&mut gpus.why_absent);
         }
+        // A model.py without a batch axis has none in its twin either.
+        let has_rows_max = text.position("max_batch_size").is_some() || (has_steps && is_python);
         let draft = Self {
             config,
             notes,
@@ -217,7 +230,7 @@ impl ConfigDraft {
             has_steps,
             is_of_hub: false,
             are_outputs_filled: false,
-            axis: KnownAxis { has_rows_max: text.position("max_batch_size").is_some(), ..KnownAxis::default() },
+            axis: KnownAxis { has_rows_max, ..KnownAxis::default() },
         };
         if draft.config.name == directory {
             return Ok(draft);

@@ -5,17 +5,23 @@ use base::error::Error;
 use wire::proto::inference::ModelConfig;
 use wire::proto::inference::model_config::SchedulingChoice;
 
-use crate::platform::{FIL_BACKEND, FRAMEWORK_BACKENDS, ONNX_BACKEND, PYTHON_BACKEND, STEPS_BACKEND, STEPS_FILENAME};
+use crate::config::ConfigSurroundings;
+use crate::platform::{
+    FIL_BACKEND, FRAMEWORK_BACKENDS, ONNX_BACKEND, ONNX_FILENAME, ONNX_PLATFORM, PYTHON_BACKEND, STEPS_BACKEND,
+    STEPS_FILENAME,
+};
 
 /// The parameter of a configuration that turns its `steps.json` off.
 const STEPS: &str = "steps";
 
-/// Returns true if the model has steps: its backend is theirs, or `has_file` and the configuration does not turn them
-/// off. A Python model becomes one of steps, which is run instead of its `model.py`.
+/// Returns true if the model has steps: its backend is theirs, or its version has the file and the configuration does not turn
+/// them off. A Python model becomes one of steps, which is run instead of its `model.py`; or, if its list stands around a
+/// `model.onnx` that the `model.py` runs by itself, a model of ONNX.
 ///
 /// # Errors
 /// `InvalidArgument` for another value of the parameter, and for a configuration that steps do not go with.
-pub(super) fn fill(config: &mut ModelConfig, has_file: bool) -> Result<bool, Error> {
+pub(super) fn fill(config: &mut ModelConfig, surroundings: &ConfigSurroundings<'_>) -> Result<bool, Error> {
+    let has_file = surroundings.has_steps;
     let parameter = config.parameters.get(STEPS).map_or("on", |parameter| parameter.string_value.as_str());
     let (name, is_list) = (&config.name, config.backend == STEPS_BACKEND);
     match parameter {
@@ -43,6 +49,12 @@ pub(super) fn fill(config: &mut ModelConfig, has_file: bool) -> Result<bool, Err
         return Err(Error::invalid(format!(
             "model '{name}' has {STEPS_FILENAME} and is decoupled, which do not go together: a list of steps answers once"
         )));
+    }
+    if is_python && surroundings.has_onnx_between_steps {
+        ONNX_BACKEND.clone_into(&mut config.backend);
+        ONNX_PLATFORM.clone_into(&mut config.platform);
+        ONNX_FILENAME.clone_into(&mut config.default_model_filename);
+        return Ok(true);
     }
     if is_python {
         STEPS_BACKEND.clone_into(&mut config.backend);

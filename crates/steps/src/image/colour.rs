@@ -24,13 +24,13 @@ pub struct GreyWeights {
 }
 
 impl GreyWeights {
-    /// `cv2.cvtColor`, and what OpenCV makes of WebP files.
+    /// Those of `cv2.cvtColor`, and of OpenCV for WebP files.
     pub const OPENCV: Self = Self { weights: [9_798, 19_235, 3_735], bias: 1 << 14, shift: 15 };
-    /// What OpenCV makes of CMYK files.
+    /// Those of OpenCV for CMYK files.
     const OPENCV_PRINT: Self = Self { weights: [4_899, 9_617, 1_868], bias: 1 << 13, shift: 14 };
-    /// Pillow's `convert("L")` (ITU-R BT.601-2), and libjpeg's grey of a file with red, green and blue.
+    /// Those of Pillow's `convert("L")` (ITU-R BT.601-2), and of libjpeg's grey of a file with red, green and blue.
     pub const PILLOW: Self = Self { weights: [19_595, 38_470, 7_471], bias: 1 << 15, shift: 16 };
-    /// libpng's `png_set_rgb_to_gray` with the parts that OpenCV asks for, which are truncated.
+    /// Those of libpng's `png_set_rgb_to_gray` with the parts that OpenCV asks for, which are truncated.
     pub const PNG: Self = Self { weights: [9_797, 19_234, 3_737], bias: 0, shift: 15 };
 }
 

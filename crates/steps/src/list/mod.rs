@@ -73,6 +73,16 @@ enum StepWork {
     Own(&'static StepKind, Box<dyn Step>),
 }
 
+/// Returns true if a `steps.json` has a step that stands for the model, whatever else is wrong with it.
+pub fn names_model(text: &str) -> bool {
+    let is_model = |step: &Placed| {
+        let PlacedValue::Table(members) = &step.value else { return false };
+        let kind = member(members, "step").map(|member| &member.value.value);
+        matches!(kind, Some(PlacedValue::String(name)) if name == MODEL_STEP)
+    };
+    placed::read(text).is_ok_and(|document| listed(text, &document).is_ok_and(|steps| steps.iter().any(is_model)))
+}
+
 impl StepList {
     /// Reads the text of a `steps.json`.
     ///

@@ -232,3 +232,11 @@ fn a_fault_in_a_call_is_named_with_its_line() {
         "line 2: \"inputs\" connects \"a\" twice",
     );
 }
+
+#[test]
+fn a_list_names_its_model_even_if_it_is_faulty() {
+    assert!(names_model(r#"{"steps": [{"step": "heads"}, {"step": "model"}]}"#));
+    for text in [r#"{"steps": [{"step": "cast"}]}"#, r#"{"steps": "model"}"#, r#"{"steps": ["model"]}"#, "{"] {
+        assert!(!names_model(text), "{text}");
+    }
+}
