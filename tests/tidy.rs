@@ -127,7 +127,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     // Commands that ask a server.
-    ("client", &["limits", "loadgen", "settings", "tensor", "time", "wire"]),
+    ("client", &["limits", "loadgen", "settings", "steps", "tensor", "time", "wire"]),
     ("cli", &["client", "flags", "loadgen", "model", "settings", "steps"]),
     (
         "server",

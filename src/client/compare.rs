@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use crate::client::capture::{self, CapturedRequests};
 use crate::client::comparison::StepsComparison;
 use crate::client::difference::{AnswerDifference, Differences, differences};
 use crate::client::http_client::{HttpAnswer, HttpClient};
@@ -72,7 +73,7 @@ fn compare(comparison: &StepsComparison) -> Result<ComparisonResult, String> {
     let mut python = Twin::start(&directory, &model, "off")?;
     let mut steps = Twin::start(&directory, &model, "on")?;
     let description = steps.description()?;
-    let questions = questions(comparison, &description, &list)?;
+    let questions = questions(comparison, &description, &model, &list)?;
     let mut result = ComparisonResult::default();
     for question in questions {
         let (python_answer, python_time) = python.ask(&question)?;
@@ -100,14 +101,28 @@ fn newest_list(directory: &Path) -> Result<Vec<u8>, String> {
 fn questions(
     comparison: &StepsComparison,
     description: &ModelDescription,
+    model: &str,
     list: &[u8],
 ) -> Result<Vec<Question>, String> {
     let read = |path: &PathBuf| fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
     let name = |path: &PathBuf| path.display().to_string();
     let mut questions = Vec::new();
     for path in &comparison.requests {
-        let body = read(path)?;
-        questions.push(Question { name: name(path), kind: "application/json", fields: Vec::new(), body });
+        let file = read(path)?;
+        let question = |name, body| Question { name, kind: "application/json", fields: Vec::new(), body };
+        if !capture::is_trace(&file) {
+            questions.push(question(name(path), file));
+            continue;
+        }
+        let captured = capture::requests(&file, model, &description.inputs);
+        let CapturedRequests { bodies, left_out } = captured.map_err(|why| format!("{}: {why}", path.display()))?;
+        if left_out > 0 {
+            // The caller may have closed the output, which changes nothing.
+            let _ = writeln!(io::stderr(), "{}: {left_out} requests with pictures or FP16 left out", path.display());
+        }
+        let numbered =
+            (1..).zip(bodies).map(|(number, body)| question(format!("{}, request {number}", path.display()), body));
+        questions.extend(numbered);
     }
     for path in &comparison.inputs {
         let (body, kind) = (read(path)?, "application/octet-stream");

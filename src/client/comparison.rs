@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, ValueHint, value_parser};
 pub struct StepsComparison {
     /// The directory of the model, which has its `config.pbtxt`.
     pub directory: PathBuf,
-    /// Files with the bodies of infer requests, in JSON; empty to generate requests.
+    /// Files with the bodies of infer requests, in JSON, and trace files; empty to generate requests.
     pub requests: Vec<PathBuf>,
     /// Files that are the only input of a request, such as images.
     pub inputs: Vec<PathBuf>,
@@ -37,7 +37,7 @@ pub fn arguments() -> [Arg; 6] {
             .action(ArgAction::Append)
             .value_parser(value_parser!(PathBuf))
             .value_hint(ValueHint::FilePath)
-            .help("Files with bodies of infer requests, as curl sends them"),
+            .help("Files with bodies of infer requests, as curl sends them, or traces with tensors"),
         Arg::new("input")
             .long("input")
             .short('i')

@@ -2,6 +2,7 @@
 //! steps. Each has its arguments, read without side effects, and the function that `main` calls.
 
 pub mod ask;
+mod capture;
 pub mod compare;
 pub mod comparison;
 pub mod difference;

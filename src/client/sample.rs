@@ -3,6 +3,7 @@
 
 use crate::loadgen::description::InputDescription;
 use crate::loadgen::random::Random;
+use crate::steps::image::sample;
 use crate::tensor::{Datatype, strings};
 use crate::wire::base64;
 use crate::wire::json::{Document, JsonValue, writer};
@@ -13,8 +14,6 @@ const ROWS_MAX: u64 = 3;
 const OPEN_SIZE_MAX: u64 = 9;
 /// Words of a text.
 const WORDS_MAX: u64 = 30;
-/// Pixels of a side of a picture.
-const SIDE_MAX: u64 = 300;
 /// Elements of a generated input.
 const ELEMENTS_MAX: i64 = 1 << 22;
 
@@ -62,11 +61,17 @@ pub fn request(inputs: &[InputDescription], pictures: &[Option<PictureForm>], ra
             (axis, -1) => open.get(axis).copied().unwrap_or(1),
             (_, size) => size,
         });
-        let shape: Vec<i64> = sizes.collect();
-        let count = shape.iter().try_fold(1_i64, |count, size| count.checked_mul(*size)).unwrap_or(0).min(ELEMENTS_MAX);
+        let mut shape: Vec<i64> = sizes.collect();
         let start = binary.len();
-        for _ in 0..count {
-            element(input.datatype, pictures.get(index).copied().flatten(), random, &mut binary);
+        let picture = pictures.get(index).copied().flatten();
+        if let (Datatype::Uint8, Some(_), [.., -1], [rest @ .., bytes]) =
+            (input.datatype, picture, &input.shape[..], &mut shape[..])
+        {
+            *bytes = files(rest.iter().product(), random, &mut binary);
+        } else {
+            let count =
+                shape.iter().try_fold(1_i64, |count, size| count.checked_mul(*size)).unwrap_or(0).min(ELEMENTS_MAX);
+            (0..count).for_each(|_| element(input.datatype, picture, random, &mut binary));
         }
         writer::comma(index, &mut json);
         json.extend_from_slice(b"{\"name\":");
@@ -88,8 +93,8 @@ fn element(datatype: Datatype, picture: Option<PictureForm>, random: &mut Random
     match datatype {
         Datatype::Bytes => {
             let bytes = match picture {
-                Some(PictureForm::File) => png(random),
-                Some(PictureForm::Base64) => base64::encode(&png(random)).into_bytes(),
+                Some(PictureForm::File) => file(random),
+                Some(PictureForm::Base64) => base64::encode(&file(random)).into_bytes(),
                 None => text(random).into_bytes(),
             };
             strings::encode(&bytes, out);
@@ -150,66 +155,27 @@ fn text(random: &mut Random) -> String {
     text
 }
 
-/// A picture of grey, RGB or RGBA pixels as a PNG without compression: a gradient with noise.
-fn png(random: &mut Random) -> Vec<u8> {
-    let [width, height] = [0; 2].map(|_| u32::try_from(1 + random.next_below(SIDE_MAX)).unwrap_or(1));
-    let (color_type, channels) = match random.next_below(3) {
-        0 => (0_u8, 1_u32),
-        1 => (2, 3),
-        _ => (6, 4),
-    };
-    let mut rows = Vec::new();
-    for y in 0..height {
-        rows.push(0); // The filter of the row: unchanged.
-        for x in 0..width * channels {
-            let noise = u32::try_from(random.next_below(32)).unwrap_or_default();
-            rows.push(((x * 200 / (width * channels) + y * 20 / height + noise) % 256).to_le_bytes()[0]);
-        }
+/// Pictures as the bytes of a tensor, a file in each row, with zeros behind the shorter ones. Returns the bytes of a row.
+fn files(rows: i64, random: &mut Random, out: &mut Vec<u8>) -> i64 {
+    let files: Vec<_> = (0..rows).map(|_| file(random)).collect();
+    let longest = files.iter().map(Vec::len).max().unwrap_or(0);
+    for file in &files {
+        out.extend_from_slice(file);
+        out.resize(out.len() + longest - file.len(), 0);
     }
-    let mut out = b"\x89PNG\r\n\x1a\n".to_vec();
-    let head = [&width.to_be_bytes()[..], &height.to_be_bytes(), &[8, color_type, 0, 0, 0]].concat();
-    chunk(b"IHDR", &head, &mut out);
-    chunk(b"IDAT", &stored(&rows), &mut out);
-    chunk(b"IEND", &[], &mut out);
-    out
+    i64::try_from(longest).unwrap_or(0)
 }
 
-/// A zlib stream of blocks without compression (RFC 1950, RFC 1951 §3.2.4).
-fn stored(bytes: &[u8]) -> Vec<u8> {
-    let mut out = vec![0x78, 1];
-    let blocks = bytes.chunks(usize::from(u16::MAX));
-    let last = blocks.len().saturating_sub(1);
-    for (index, block) in blocks.enumerate() {
-        let size = u16::try_from(block.len()).unwrap_or(u16::MAX);
-        out.push(u8::from(index == last));
-        out.extend_from_slice(&size.to_le_bytes());
-        out.extend_from_slice(&(!size).to_le_bytes());
-        out.extend_from_slice(block);
-    }
-    let sum = |(low, high): (u32, u32), byte: &u8| {
-        let low = (low + u32::from(*byte)) % 65_521;
-        (low, (high + low) % 65_521)
-    };
-    let (low, high) = bytes.iter().fold((1, 0), sum);
-    out.extend_from_slice(&((high << 16) | low).to_be_bytes());
-    out
-}
-
-/// A chunk of a PNG, with its checksum (CRC-32).
-fn chunk(kind: &[u8; 4], contents: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(&u32::try_from(contents.len()).unwrap_or(u32::MAX).to_be_bytes());
-    let start = out.len();
-    out.extend_from_slice(kind);
-    out.extend_from_slice(contents);
-    let checksum = out.get(start..).unwrap_or_default().iter().fold(u32::MAX, |checksum, byte| {
-        (0..8).fold(checksum ^ u32::from(*byte), |value, _| (value >> 1) ^ if value & 1 == 1 { 0xedb8_8320 } else { 0 })
-    });
-    out.extend_from_slice(&(!checksum).to_be_bytes());
+/// A picture as a file.
+fn file(random: &mut Random) -> Vec<u8> {
+    // The encoders write to memory.
+    sample::picture(&mut |bound| random.next_below(bound)).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::steps::image::file;
 
     #[test]
     fn a_request_has_the_sizes_that_it_states_and_comes_again_with_its_seed() {
@@ -246,6 +212,17 @@ mod tests {
         check(r#""input":"b""#, None);
         let input = InputDescription { name: "a".to_owned(), datatype: Datatype::Bytes, shape: vec![1] };
         let made = request(&[input], &[Some(PictureForm::File)], &mut Random::new(3));
-        assert_eq!(&made.body[made.json_size + 4..][..8], b"\x89PNG\r\n\x1a\n");
+        assert!(file::is_known(&made.body[made.json_size + 4..]));
+
+        // As bytes, with rows as long as the longest file.
+        let input = InputDescription { name: "a".to_owned(), datatype: Datatype::Uint8, shape: vec![-1, -1] };
+        let made = request(&[input], &[Some(PictureForm::File)], &mut Random::new(4));
+        let document = Document::parse(&made.body[..made.json_size], &[]).unwrap();
+        let input = document.root().get("inputs").unwrap().elements().next().unwrap();
+        let shape: Vec<_> =
+            input.get("shape").unwrap().elements().map(|size| size.as_u64().unwrap() as usize).collect();
+        let rows = &made.body[made.json_size..];
+        assert_eq!(rows.len(), shape[0] * shape[1]);
+        assert!(rows.chunks(shape[1]).all(file::is_known) && shape[0] > 1, "{shape:?}");
     }
 }

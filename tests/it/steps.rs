@@ -102,6 +102,27 @@ fn a_list_of_steps_is_a_model_by_itself_instead_of_a_model_py_and_around_an_onnx
     assert!(server.log().contains("steps.json is run instead of model.py"), "{}", server.log());
 }
 
+/// As people write them: the `model.py` runs the network by itself, so that the configuration is that of a Python model.
+#[test]
+fn a_list_around_a_model_onnx_stands_for_the_model_py_that_runs_it() {
+    let folder = Folder::new("steps-network");
+    let list = r#"{"steps": [{"step": "model"}, {"step": "head", "input": "y", "outputs": {"label": "label", "scores": "best"},
+        "activation": "softmax", "top_k": 2, "labels": ["cat", "dog", "eel"]}]}"#;
+    let config = format!("backend: \"python\"\n{}", HEAD_CONFIG.replace("\"scores\"", "\"x\""));
+    let files = [("config.pbtxt", config.as_str()), ("1/steps.json", list), ("1/model.py", BROKEN_PYTHON)];
+    write(folder.path(), "m", &files);
+    fs::write(folder.path().join("m/1/model.onnx"), doubling()).unwrap();
+    let server = Server::deuteron(folder.path(), &["--onnx-engine=embedded"]);
+    let rows = json!([{ "name": "x", "shape": [1, 3], "datatype": "FP32", "data": [0.0, 2.0, 1.0] }]);
+    let (status, answer) = infer(&server, "m", &rows);
+    assert_eq!((status, output(&answer, "label")), (200, &json!(["dog"])), "{answer}");
+    assert!(server.log().contains("steps.json is run around model.onnx instead of model.py"), "{}", server.log());
+    drop(server);
+    let off = ["--steps=off", "--exit-on-error=false", "--strict-readiness=false"];
+    let server = Server::deuteron(folder.path(), &off);
+    assert_ne!(http::get(server.http(), "/v2/models/m/ready").unwrap().status, 200, "the model.py is run");
+}
+
 #[test]
 fn requests_of_clients_share_batches_of_the_model_between_steps() {
     let folder = Folder::new("steps-batches");
@@ -386,6 +407,24 @@ fn steps_are_compared_with_the_model_py_beside_them() {
     assert!(code == Some(1) && text.contains(&want), "{text}");
     let (code, text) = compared(&["alone"]);
     assert!(code == Some(1) && text.contains("model.py: No such file"), "{text}");
+
+    // Requests that a server has recorded.
+    let trace = folder.path().join("trace.json");
+    let destination = format!("--trace-config=triton,file={}", trace.display());
+    let flags = [&destination[..], "--trace-config=rate=1", "--trace-config=level=TENSORS"];
+    let mut server = Server::deuteron(&folder.path().join("equal"), &flags);
+    for row in [[0.0, 2.0, 1.0], [4.0, 0.5, 1.0]] {
+        assert_eq!(infer(&server, "equal", &scores(&[row])).0, 200);
+    }
+    assert!(server.stop().success(), "{}", server.log());
+    let (code, text) = compared(&["equal", trace.to_str().unwrap()]);
+    assert!(code == Some(0) && text.starts_with("2 requests: 2 equal"), "{text}");
+    let (code, text) = compared(&["wrong", trace.to_str().unwrap()]);
+    let want = format!("first difference: {}, request 1, label[0]: model.py dog, steps fox\n", trace.display());
+    assert!(code == Some(1) && text.contains(&want), "{text}");
+    fs::write(&trace, "[]").unwrap();
+    let (code, text) = compared(&["equal", trace.to_str().unwrap()]);
+    assert!(code == Some(1) && text.contains("it has no inputs of 'equal': record with --trace-config"), "{text}");
 }
 
 /// Files of the crate's test, as a model's `config.pbtxt` and `model.py`.

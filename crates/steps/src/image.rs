@@ -31,6 +31,7 @@ pub mod opencv;
 pub mod pillow;
 pub mod pixels;
 pub mod preset;
+pub mod sample;
 pub(crate) mod settings;
 mod turn;
 pub(crate) mod vector;
