@@ -53,6 +53,7 @@ mod http2;
 mod http2_clients;
 mod http2_peer;
 mod hub;
+mod image_example;
 mod init;
 mod isolation;
 mod keep_alive;
