@@ -94,6 +94,7 @@ mod row_costs;
 mod row_shares;
 mod run_limit;
 mod run_memory;
+mod safetensors;
 mod scarcity;
 mod scheduling;
 mod sequence_clients;

@@ -142,8 +142,148 @@ const FAMILIES: [&str; 9] = [
 #[test]
 fn graphs_of_every_family_and_head_answer_as_transformers() {
     for case in FAMILIES.iter().flat_map(|family| golden(family)) {
-        compare(&case.name, &load(case.write(Operators::Standard).unwrap()), &case.inputs, &case.outputs);
+        for operators in [Operators::Standard, Operators::OnnxRuntime] {
+            let onnx = case.write(operators).unwrap();
+            compare(&format!("{} {operators:?}", case.name), &load(onnx), &case.inputs, &case.outputs);
+        }
     }
+}
+
+fn case(family: &str, head: &str) -> Golden {
+    golden(family).into_iter().find(|case| case.name == format!("{family} {head}")).unwrap()
+}
+
+#[test]
+fn a_tensor_that_does_not_fit_is_refused_with_file_name_and_shapes() {
+    let check = |family: &str, head: &str, change: &dyn Fn(&mut Golden), want: &str| {
+        let mut case = case(family, head);
+        change(&mut case);
+        let error = case.write(Operators::Standard).unwrap_err();
+        assert_eq!(error.text(), want, "{family} {head}");
+    };
+    const DENSE: &str = "encoder.layer.0.output.dense.weight";
+    check(
+        "bert",
+        "Model",
+        &|case| drop(case.tensors.remove(DENSE)),
+        "model.safetensors: tensor 'encoder.layer.0.output.dense.weight' is missing; expected shape [8, 6]",
+    );
+    check(
+        "bert",
+        "ForMaskedLM",
+        &|case| case.tensors[DENSE] = json!([6, 8]),
+        "model.safetensors: tensor 'bert.encoder.layer.0.output.dense.weight' has shape [6, 8], expected [8, 6] by config.json",
+    );
+    check(
+        "bert",
+        "Model",
+        &|case| case.config["num_hidden_layers"] = json!(2),
+        "model.safetensors: tensor 'encoder.layer.1.attention.self.query.weight' is missing; expected shape [8, 8]",
+    );
+    check(
+        "modernbert",
+        "Model",
+        &|case| drop(case.tensors.insert("layers.2.mlp.Wi.weight".to_owned(), json!([1]))),
+        "model.safetensors: tensor 'layers.2.mlp.Wi.weight' of shape [1] is not part of the model that config.json describes",
+    );
+    // Under both names.
+    check(
+        "roberta",
+        "ForTokenClassification",
+        &|case| {
+            case.own.insert(DENSE.to_owned(), json!([8, 6]));
+            case.tensors.insert(format!("roberta.{DENSE}"), json!([8, 6]));
+            case.own.insert(format!("roberta.{DENSE}"), json!([8, 6]));
+        },
+        "model.safetensors: tensor 'encoder.layer.0.output.dense.weight' of shape [8, 6] is not part of the model that \
+         config.json describes",
+    );
+    check(
+        "distilbert",
+        "ForMaskedLM",
+        &|case| {
+            drop(
+                case.own
+                    .insert("vocab_projector.weight".to_owned(), json!([7, 8]))
+                    .or(case.tensors.insert("vocab_projector.weight".to_owned(), json!([7, 8]))),
+            )
+        },
+        "tensor 'vocab_projector.weight' differs from 'embeddings.word_embeddings.weight', and by 'tie_word_embeddings' in \
+         config.json they are one",
+    );
+    check(
+        "electra",
+        "ForMaskedLM",
+        &|case| case.config["tie_word_embeddings"] = json!(false),
+        "model.safetensors: tensor 'generator_lm_head.weight' is missing; expected shape [7, 4]",
+    );
+}
+
+#[test]
+fn a_head_that_the_family_lacks_is_refused() {
+    let case = case("distilbert", "Model");
+    let file = safetensors(&case.tensors, "", &case.own);
+    let config = TransformerConfig::parse(case.config.to_string().as_bytes()).unwrap().with_head(ModelHead::Pooler);
+    let weights = SafeTensors::read(&[("model.safetensors", &file)]).unwrap();
+    let error = onnx_from_safetensors(&config, &weights, Operators::Standard).unwrap_err();
+    assert_eq!(error.text(), "a Distilbert model has no pooler");
+}
+
+/// A file whose tensors have a datatype, and only zeros. Its memory is never touched.
+fn zeros(tensors: &Map<String, Value>, datatype: &str, element_size: usize) -> Vec<u8> {
+    let (mut header, mut size) = (Map::new(), 0);
+    for (name, shape) in tensors {
+        let count: usize = shape.as_array().unwrap().iter().map(|size| size.as_u64().unwrap() as usize).product();
+        let end = size + count * element_size;
+        header.insert(name.clone(), json!({"dtype": datatype, "shape": shape, "data_offsets": [size, end]}));
+        size = end;
+    }
+    let header = Value::Object(header).to_string();
+    let mut file = vec![0; 8 + header.len() + size];
+    file[..8].copy_from_slice(&(header.len() as u64).to_le_bytes());
+    file[8..8 + header.len()].copy_from_slice(header.as_bytes());
+    file
+}
+
+#[test]
+fn a_model_beyond_the_limit_of_protobuf_is_refused_before_it_is_written() {
+    let mut case = case("bert", "Model");
+    let larger = |size: &Value| {
+        json!(match size.as_u64().unwrap() {
+            7 => 4 << 20,
+            8 => 128,
+            other => other,
+        })
+    };
+    for shape in case.tensors.values_mut() {
+        *shape = shape.as_array().unwrap().iter().map(larger).collect();
+    }
+    (case.config["vocab_size"], case.config["hidden_size"]) = (json!(4 << 20), json!(128));
+    let config = TransformerConfig::parse(case.config.to_string().as_bytes()).unwrap();
+    let write = |datatype: &str, element_size| {
+        let file = zeros(&case.tensors, datatype, element_size);
+        let weights = SafeTensors::read(&[("model.safetensors", &file)]).unwrap();
+        onnx_from_safetensors(&config, &weights, Operators::Standard).unwrap_err().text().to_owned()
+    };
+    let text = write("F16", 2);
+    assert!(text.starts_with("the model needs 2147") && text.contains("has at most 2147483647; export it"), "{text}");
+    let text = write("I8", 1);
+    assert!(text.ends_with("has a datatype of integers or F64, expected F32, F16 or BF16"), "{text}");
+}
+
+#[test]
+fn names_of_old_checkpoints_and_tensors_of_other_heads_are_taken() {
+    let mut case = case("bert", "ForSequenceClassification");
+    let expected = case.write(Operators::Standard).unwrap();
+    for (name, shape) in [("embeddings.position_ids", json!([1, 12])), ("cls.predictions.bias", json!([7]))] {
+        case.tensors.insert(name.to_owned(), shape);
+    }
+    assert!(case.write(Operators::Standard).unwrap() == expected, "they change nothing");
+    // Only the formula's values differ, which follow from names.
+    let old =
+        |name: &String| name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
+    case.tensors = case.tensors.iter().map(|(name, shape)| (old(name), shape.clone())).collect();
+    assert_eq!(case.write(Operators::Standard).unwrap().len(), expected.len());
 }
 
 #[test]

@@ -325,7 +325,8 @@ fn check_settings(fields: ConfigFields<'_, '_>, family: Family) -> Result<(), Er
             None => is_empty && matches!(shown(value).as_str(), "an object" | "a list"),
         };
         // ModernBERT has no such table; some of its files carry the field.
-        if !is_supported && !(family == Family::Modernbert && *name == "position_embedding_type") {
+        let is_without = family == Family::Modernbert && *name == "position_embedding_type";
+        if !is_supported && !is_without {
             let expected = supported.map_or("absent".to_owned(), |supported| format!("{supported} or absent"));
             return Err(Error::unsupported(format!(
                 "config.json: '{name}' is {}, and graphs are written only if it is {expected}: export the model to ONNX",
