@@ -225,7 +225,8 @@ fn refusals() -> Vec<Refusal> {
     let unknown = Onnx::default().node("Cast", &["pixels"], &["y"], &[("to", FLOAT)]);
     let unknown = unknown.input("pixels", INT64, &[-1, -1]).output("y", FLOAT, &[-1, -1, 1]).into_bytes();
     vec![
-        ("no-onnx", vec![("onnx/model.onnx", None), ("model.safetensors", Some(vec![0]))], "optimum-cli export onnx"),
+        ("no-onnx", vec![("onnx/model.onnx", None), ("pytorch_model.bin", Some(vec![0]))], "optimum-cli export onnx"),
+        ("no-weights", vec![("onnx/model.onnx", None), ("model.safetensors", Some(vec![0]))], "model.safetensors: "),
         ("no-graph", vec![("onnx/model.onnx", None)], "neither an ONNX file nor weights"),
         (
             "no-tokenizer",

@@ -124,3 +124,41 @@ fn a_request_whose_rows_are_not_on_their_own_runs_whole_once_more_and_later_ones
     assert_eq!(count(&server, "nv_inference_exec_count", "sums"), ran + 4);
     assert_eq!(count(&server, "nv_inference_request_success", "sums"), asked + 4);
 }
+
+/// A tokenizer of two words.
+const TOKENIZER: &str = r#"{"version": "1.0", "added_tokens": [], "normalizer": null, "pre_tokenizer": {"type": "Whitespace"},
+    "post_processor": null, "decoder": null,
+    "model": {"type": "WordLevel", "vocab": {"[PAD]": 0, "[UNK]": 1, "word": 2}, "unk_token": "[UNK]"}}"#;
+
+#[test]
+fn the_rows_of_a_list_of_steps_run_on_idle_instances_too() {
+    let folder = Folder::new("row-shares-steps");
+    let version = folder.path().join("tokens/1");
+    std::fs::create_dir_all(&version).unwrap();
+    let config = format!(
+        "backend: \"steps\" max_batch_size: {ROWS} instance_group {{ count: 2 kind: KIND_CPU }}\n\
+         input {{ name: \"text\" data_type: TYPE_STRING dims: 1 }}\n\
+         output {{ name: \"ids\" data_type: TYPE_INT64 dims: 4 }}\n"
+    );
+    std::fs::write(folder.path().join("tokens/config.pbtxt"), config).unwrap();
+    std::fs::write(version.join("tokenizer.json"), TOKENIZER).unwrap();
+    let list = r#"{"steps": [{"step": "tokenize", "input": "text", "outputs": {"ids": "ids"}, "file": "tokenizer.json",
+        "padding": "max_length", "max_length": 4, "pad_token": "[PAD]"}]}"#;
+    std::fs::write(version.join("steps.json"), list).unwrap();
+    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    let long = "word ".repeat(4_000);
+    let rows: Vec<_> = (0..ROWS).map(|row| if row == 3 { "word" } else { long.as_str() }).collect();
+    let input = serde_json::json!({"name": "text", "datatype": "BYTES", "shape": [ROWS, 1], "data": rows});
+    let body = serde_json::json!({ "inputs": [input] }).to_string();
+    let mut want = [2; 4 * ROWS];
+    want[4 * 3 + 1..4 * 4].fill(0);
+    let mut asked = 0;
+    wait_until("a list runs on both instances", || {
+        let answer = http::post(server.http(), "/v2/models/tokens/infer", body.as_bytes()).unwrap();
+        let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(answer["outputs"][0]["data"], serde_json::json!(want.to_vec()), "each row in its place");
+        asked += 1;
+        count(&server, "nv_inference_exec_count", "tokens") > asked
+    });
+    assert_eq!(count(&server, "nv_inference_count", "tokens"), asked * ROWS);
+}

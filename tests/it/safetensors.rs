@@ -63,3 +63,58 @@ fn a_graph_from_safetensors_is_served_as_any_onnx_file() {
         }
     }
 }
+
+/// A tokenizer of four words.
+const TOKENIZER: &str = r#"{"version": "1.0", "added_tokens": [], "normalizer": null, "pre_tokenizer": {"type": "Whitespace"},
+    "post_processor": null, "decoder": null,
+    "model": {"type": "WordLevel", "vocab": {"[PAD]": 0, "[UNK]": 1, "good": 2, "bad": 4}, "unk_token": "[UNK]"}}"#;
+
+#[test]
+fn a_hub_folder_without_onnx_is_served_from_its_weights() {
+    let folder = Folder::new("safetensors-hub");
+    let bytes = read("fuzz/corpus/safetensors/bert");
+    let at = bytes.windows(5).position(|window| window == b"\n---\n").unwrap();
+    let (config, weights) = (&bytes[..at], &bytes[at + 5..]);
+    let write_folder = |name: &str, files: &[(&str, &[u8])]| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("config.json"), config).unwrap();
+        fs::write(path.join("tokenizer.json"), TOKENIZER).unwrap();
+        files.iter().for_each(|(file, contents)| fs::write(path.join(file), contents).unwrap());
+    };
+    write_folder("exported", &[("model.onnx", &write("bert", Operators::Standard))]);
+    write_folder("weights", &[("model.safetensors", weights)]);
+    let header: Value = {
+        let size = u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize;
+        serde_json::from_slice(&weights[8..8 + size]).unwrap()
+    };
+    let names = header.as_object().unwrap().keys().filter(|name| *name != "__metadata__");
+    let map: serde_json::Map<_, _> = names.map(|name| (name.clone(), json!("part-1.safetensors"))).collect();
+    let index = json!({"metadata": {}, "weight_map": map}).to_string();
+    write_folder("sharded", &[("model.safetensors.index.json", index.as_bytes()), ("part-1.safetensors", weights)]);
+    write_folder("torn", &[("model.safetensors", &weights[..weights.len() - 1])]);
+    write_folder("pickled", &[("pytorch_model.bin", weights)]);
+    let server = Server::deuteron(folder.path(), &["--exit-on-error=false", "--strict-readiness=false"]);
+    let predict = |model: &str| {
+        let body = json!({"inputs": [["good bad"], ["bad"], ["other good"]]}).to_string();
+        let answer = http::post(server.http(), &format!("/models/{model}/predict"), body.as_bytes()).unwrap();
+        assert_eq!(answer.status, 200, "{model}: {}", String::from_utf8_lossy(&answer.body));
+        let answer: Vec<Vec<Value>> = serde_json::from_slice(&answer.body).unwrap();
+        let scores = answer.into_iter().flatten().map(|class| (class["label"].clone(), class["score"].as_f64().unwrap()));
+        scores.collect::<Vec<_>>()
+    };
+    let want = predict("exported");
+    assert!(want.len() > 3, "several classes for each text");
+    for model in ["weights", "sharded"] {
+        let got = predict(model);
+        let is_near = |((label, score), (other, wanted)): (&(Value, f64), &(Value, f64))| {
+            label == other && (score - wanted).abs() < 1e-5
+        };
+        assert!(got.len() == want.len() && got.iter().zip(&want).all(is_near), "{model}: {got:?} {want:?}");
+    }
+    let index = http::post(server.http(), "/v2/repository/index", b"{}").unwrap();
+    let index: Vec<Value> = serde_json::from_slice(&index.body).unwrap();
+    let reason = |model: &str| index.iter().find(|entry| entry["name"] == model).unwrap()["reason"].as_str().unwrap();
+    assert!(reason("torn").contains("model.safetensors"), "{}", reason("torn"));
+    assert!(reason("pickled").contains("optimum-cli export onnx"), "{}", reason("pickled"));
+}

@@ -3,7 +3,6 @@
 use base::error::Error;
 use wire::placed::PlacedValue;
 
-use crate::{Derived, SETTINGS};
 use crate::config_file::ConfigFile;
 use crate::folder::HubFolder;
 use crate::graph::{Graph, GraphTensor};
@@ -12,6 +11,7 @@ use crate::limits::{HUB_DIMENSIONS_MAX, HUB_PROMPTS_MAX};
 use crate::sentence::{Module, ModuleKind, Modules, in_directory};
 use crate::texts::Tokens;
 use crate::write::{self, IoText, StepText, StepsText};
+use crate::{Derived, SETTINGS};
 
 /// Derives the model.
 ///
@@ -220,11 +220,15 @@ fn named_modes(config: &ConfigFile) -> Result<Vec<&'static str>, Error> {
             PlacedValue::String(name) => MODES.iter().find(|(_, have, _)| have == name),
             _ => None,
         };
-        found.map(|(.., mode)| *mode).ok_or_else(|| config.wrong(MEMBER, &format!("has an unknown mode: known are {}", known())))
+        found
+            .map(|(.., mode)| *mode)
+            .ok_or_else(|| config.wrong(MEMBER, &format!("has an unknown mode: known are {}", known())))
     };
     match config.value(MEMBER) {
         None => Ok(Vec::new()),
-        Some(PlacedValue::List(list)) if list.len() <= MODES.len() => list.iter().map(|value| mode(&value.value)).collect(),
+        Some(PlacedValue::List(list)) if list.len() <= MODES.len() => {
+            list.iter().map(|value| mode(&value.value)).collect()
+        }
         Some(value) => Ok(vec![mode(value)?]),
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::backend::Backend;
 use crate::control::engines::frameworks::Frameworks;
 use crate::control::repository::hub_folder;
+use crate::control::repository::hub_graph;
 use crate::control::repository::model_source::ModelSource;
 use crate::control::repository::pinned_files::{PinnedFiles, open_python_file};
 use crate::error::Error;
@@ -132,7 +133,7 @@ impl ConfigCompletion<'_> {
         let onnx = match draft.onnx_filename() {
             Some(file) => {
                 let folder = directory.version_path(version);
-                let bytes = source.read(&format!("{folder}/{file}"), MODEL_SIZE_MAX);
+                let bytes = hub_graph::read_onnx(source, &folder, file, self.settings);
                 let missing = |error| draft.stated_fault().unwrap_or_else(|| with_files(&error, file, directory));
                 let bytes = bytes.map_err(missing)?;
                 let mut signature = OnnxSignature::decode(&bytes)?;
@@ -317,7 +318,7 @@ impl ConfigCompletion<'_> {
             return Ok(chosen.tensors());
         }
         // Files that the library opens by path must be beneath the repository.
-        let _pinned = PinnedFiles::new(source, folder, draft)?;
+        let _pinned = PinnedFiles::new(source, folder, draft, self.settings)?;
         let openvino = self.frameworks.openvino();
         let openvino =
             openvino.map_err(|why| Error::unavailable(format!("model '{}' needs OpenVINO: {why}", draft.name())))?;

@@ -445,7 +445,7 @@ impl ModelLoader {
         draft: &ConfigDraft,
         spec: &ModelSpec,
     ) -> Result<PinnedFiles, Error> {
-        let pinned = PinnedFiles::new(source, folder, draft)?;
+        let pinned = PinnedFiles::new(source, folder, draft, &self.settings)?;
         process_memory::check_files(&spec.name, pinned.files_size, &self.settings)?;
         Ok(pinned)
     }
@@ -516,7 +516,7 @@ impl ModelLoader {
         let folder = directory.version_path(version);
         let file = source.read(&format!("{folder}/{}", spec.default_model_filename), MODEL_SIZE_MAX)?;
         let reference = || {
-            let pinned = PinnedFiles::new(source, &folder, draft)?;
+            let pinned = PinnedFiles::new(source, &folder, draft, &self.settings)?;
             pinned.load(self.engines.choose(&spec)?, &spec, &source.root.join(&folder))
         };
         match (self.host_gpus.choose(&spec, &file, &self.engines, reference), cpu_spec) {

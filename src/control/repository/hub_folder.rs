@@ -2,6 +2,7 @@
 //! read, its inputs and outputs decide the rest ([`crate::hub`]).
 
 use crate::control::repository::beneath::RepositoryRoot;
+use crate::control::repository::hub_graph;
 use crate::error::Error;
 use crate::hub::graph::{choose, no_graph};
 use crate::hub::{CpuFeatures, Derived, Graph, GraphSource, GraphTensor, HubFolder, is_hub_config};
@@ -27,8 +28,10 @@ pub fn draft(
     let folder = HubFolder { names: &names, read: &|file, size_max| read(repository, path, file, size_max) };
     let file = match choose(&folder, cpu_features())? {
         GraphSource::File(file) => file,
-        // A graph that is written from the weights would come from here.
-        GraphSource::Weights(weights) => return Err(no_graph(&weights)),
+        GraphSource::Weights(weights) => match hub_graph::weights(&folder) {
+            Some(file) => file.to_owned(),
+            None => return Err(no_graph(&weights)),
+        },
     };
     let text = hub::skeleton(&file, surroundings.has_steps);
     Ok(ConfigDraft::read(name, Notation::Text, text.as_bytes(), surroundings)?.of_hub_folder())

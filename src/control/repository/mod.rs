@@ -4,6 +4,7 @@
 pub mod beneath;
 mod hub_cache;
 pub mod hub_folder;
+pub mod hub_graph;
 pub mod model_identity;
 pub mod model_source;
 pub mod pinned_files;

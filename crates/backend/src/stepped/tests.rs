@@ -97,7 +97,7 @@ fn model(steps: &str, caller: Option<StepCaller>) -> Result<SteppedModel, Error>
     let mut outer = spec(8, &[("x", Fp32, &[2])], &[("y", Fp32, &[2])]);
     let has_model = list.has_model();
     let engine = has_model.then(|| Arc::new(spec(8, &[("a", Fp32, &[2])], &[("b", Fp32, &[2])])));
-    outer.steps = Some(Arc::new(ModelSteps::new(list, &outer, engine).unwrap()));
+    outer.steps = Some(Arc::new(ModelSteps::new(steps, list, &outer, engine).unwrap()));
     SteppedModel::new(&Arc::new(outer), has_model.then(|| Box::new(AddOne) as Box<dyn LoadedModel>), caller)
 }
 

@@ -128,7 +128,7 @@ mod tests {
     fn bytes(field: u8, value: &[u8]) -> Vec<u8> {
         let mut out = vec![field << 3 | 2];
         push_varint(value.len() as u64, &mut out);
-        [&out, value].concat()
+        [out.as_slice(), value].concat()
     }
 
     fn texts(name: &str, texts: &[&str]) -> Vec<u8> {
