@@ -4,10 +4,10 @@ use base::error::Error;
 
 use crate::config_file::ConfigFile;
 use crate::folder::HubFolder;
-use crate::graph::Graph;
+use crate::graph::HubGraph;
 use crate::kind::{HubTask, label_count};
 use crate::sentence::Modules;
-use crate::texts::Tokens;
+use crate::texts::TokenizeText;
 use crate::write::{self, IoText, StepText, StepsText};
 use crate::{CONFIG, Derived, SETTINGS};
 
@@ -19,7 +19,7 @@ pub fn derive(
     folder: &HubFolder<'_>,
     modules: &Modules,
     config: &ConfigFile,
-    graph: &Graph,
+    graph: &HubGraph,
     task: HubTask,
 ) -> Result<Derived, Error> {
     match task {
@@ -42,7 +42,7 @@ impl Classes {
     ///
     /// # Errors
     /// `InvalidArgument` if it does not.
-    pub fn read(config: &ConfigFile, graph: &Graph, in_graph: Option<usize>) -> Result<Self, Error> {
+    pub fn read(config: &ConfigFile, graph: &HubGraph, in_graph: Option<usize>) -> Result<Self, Error> {
         let stated = label_count(config)?;
         if let (Some(stated), Some(in_graph)) = (stated, in_graph)
             && stated != in_graph
@@ -93,12 +93,12 @@ fn activation(config: &ConfigFile, count: Option<usize>) -> Result<&'static str,
     }
 }
 
-fn texts(folder: &HubFolder<'_>, modules: &Modules, config: &ConfigFile, graph: &Graph) -> Result<Derived, Error> {
+fn texts(folder: &HubFolder<'_>, modules: &Modules, config: &ConfigFile, graph: &HubGraph) -> Result<Derived, Error> {
     let logits = graph.output(&["logits"], 2, |_| true)?;
-    let classes = Classes::read(config, graph, Graph::last_dimension(logits))?;
+    let classes = Classes::read(config, graph, HubGraph::last_dimension(logits))?;
     let activation = activation(config, classes.count)?;
     let mut steps = StepsText::default();
-    steps.push(Tokens::new(folder, modules, config, graph, &[("text", "text")])?.into_step());
+    steps.push(TokenizeText::new(folder, modules, config, graph, &[("text", "text")])?.into_step());
     steps.push_model();
     let head = StepText::new("head").with("input", &logits.name);
     let inputs = [IoText::scalar("text", "STRING")];
@@ -116,11 +116,11 @@ fn texts(folder: &HubFolder<'_>, modules: &Modules, config: &ConfigFile, graph: 
     Ok(Derived { task: HubTask::Classify, config, steps: steps.into_text() })
 }
 
-fn rerank(folder: &HubFolder<'_>, modules: &Modules, config: &ConfigFile, graph: &Graph) -> Result<Derived, Error> {
+fn rerank(folder: &HubFolder<'_>, modules: &Modules, config: &ConfigFile, graph: &HubGraph) -> Result<Derived, Error> {
     let logits = graph.output(&["logits"], 2, |_| true)?;
-    Classes::read(config, graph, Graph::last_dimension(logits))?;
+    Classes::read(config, graph, HubGraph::last_dimension(logits))?;
     let mut steps = StepsText::default();
-    steps.push(Tokens::new(folder, modules, config, graph, &[("text", "query"), ("pair", "text")])?.into_step());
+    steps.push(TokenizeText::new(folder, modules, config, graph, &[("text", "query"), ("pair", "text")])?.into_step());
     steps.push_model();
     let head = StepText::new("head").with("input", &logits.name).ports("outputs", &[("score", "score")]);
     steps.push(head.with("activation", score_activation(folder, config)?));
@@ -156,10 +156,10 @@ fn score_activation(folder: &HubFolder<'_>, config: &ConfigFile) -> Result<&'sta
     }
 }
 
-fn tokens(folder: &HubFolder<'_>, modules: &Modules, config: &ConfigFile, graph: &Graph) -> Result<Derived, Error> {
+fn tokens(folder: &HubFolder<'_>, modules: &Modules, config: &ConfigFile, graph: &HubGraph) -> Result<Derived, Error> {
     let logits = graph.output(&["logits"], 3, |_| true)?;
-    let classes = Classes::read(config, graph, Graph::last_dimension(logits))?;
-    let tokens = Tokens::new(folder, modules, config, graph, &[("text", "text")])?;
+    let classes = Classes::read(config, graph, HubGraph::last_dimension(logits))?;
+    let tokens = TokenizeText::new(folder, modules, config, graph, &[("text", "text")])?;
     let mask = tokens.mask.clone();
     let mut steps = StepsText::default();
     steps.push(tokens.also("offsets", "offsets").also("special_mask", "special_mask").into_step());

@@ -5,11 +5,11 @@ use wire::placed::PlacedValue;
 
 use crate::config_file::ConfigFile;
 use crate::folder::HubFolder;
-use crate::graph::{Graph, GraphTensor};
+use crate::graph::{GraphTensor, HubGraph};
 use crate::kind::HubTask;
 use crate::limits::{HUB_DIMENSIONS_MAX, HUB_PROMPTS_MAX};
 use crate::sentence::{Module, ModuleKind, Modules, in_directory};
-use crate::texts::Tokens;
+use crate::texts::TokenizeText;
 use crate::write::{self, IoText, StepText, StepsText};
 use crate::{Derived, SETTINGS};
 
@@ -21,17 +21,17 @@ pub fn derive(
     folder: &HubFolder<'_>,
     modules: &Modules,
     config: &ConfigFile,
-    graph: &Graph,
+    graph: &HubGraph,
     task: HubTask,
 ) -> Result<Derived, Error> {
-    let prompts = Prompts::read(folder)?;
+    let prompts = HubPrompts::read(folder)?;
     let mut inputs = vec![IoText::scalar("text", "STRING")];
     let mut ports = vec![("text", "text")];
     if !prompts.members.is_empty() {
         inputs.push(IoText::scalar("prompt_name", "STRING").optional());
         ports.push(("prompt_name", "prompt_name"));
     }
-    let tokens = prompts.add(Tokens::new(folder, modules, config, graph, &ports)?);
+    let tokens = prompts.add(TokenizeText::new(folder, modules, config, graph, &ports)?);
     let mask = tokens.mask.clone();
     let mut steps = StepsText::default();
     steps.push(tokens.into_step());
@@ -48,13 +48,13 @@ pub fn derive(
 
 /// The texts that go before a text, by name.
 #[derive(Debug, Default)]
-struct Prompts {
+struct HubPrompts {
     members: Vec<(String, String)>,
     /// The text of the default prompt.
     default: Option<String>,
 }
 
-impl Prompts {
+impl HubPrompts {
     fn read(folder: &HubFolder<'_>) -> Result<Self, Error> {
         let Some(settings) = ConfigFile::read(folder, SETTINGS)? else { return Ok(Self::default()) };
         let given = settings.table("prompts")?.unwrap_or_default();
@@ -88,7 +88,7 @@ impl Prompts {
         !self.members.is_empty()
     }
 
-    fn add(&self, tokens: Tokens) -> Tokens {
+    fn add(&self, tokens: TokenizeText) -> TokenizeText {
         let tokens = self.default.iter().fold(tokens, |tokens, text| tokens.with("prefix", text));
         if self.members.is_empty() {
             return tokens;
@@ -118,13 +118,13 @@ fn dense(
     folder: &HubFolder<'_>,
     modules: &Modules,
     config: &ConfigFile,
-    graph: &Graph,
+    graph: &HubGraph,
     (mask, has_prompt): (&str, bool),
     steps: &mut StepsText,
 ) -> Result<Option<usize>, Error> {
     let hidden = hidden_size(config)?;
     let is_state = |output: &GraphTensor| {
-        let size = Graph::last_dimension(output);
+        let size = HubGraph::last_dimension(output);
         size.is_none() || hidden.is_none() || size == hidden
     };
     let states = graph.output(&["last_hidden_state", "token_embeddings"], 3, is_state);
@@ -132,12 +132,12 @@ fn dense(
         (Ok(states), _) => states,
         // A graph that has the whole pipeline in it.
         (Err(_), Ok(vector)) => {
-            steps.push(StepText::new("cast").from_to(&vector.name, "embedding").with("datatype", "FP32"));
-            return Ok(Graph::last_dimension(vector));
+            steps.push(StepText::new("cast").between(&vector.name, "embedding").with("datatype", "FP32"));
+            return Ok(HubGraph::last_dimension(vector));
         }
         (Err(error), Err(_)) => return Err(error),
     };
-    let mut size = Graph::last_dimension(states).or(hidden);
+    let mut size = HubGraph::last_dimension(states).or(hidden);
     let (modes, rest) = pooling(folder, modules, has_prompt)?;
     let name_behind =
         |is_last: bool, index: usize| if is_last { "embedding".to_owned() } else { format!("vector_{index}") };
@@ -157,10 +157,10 @@ fn dense(
     for (index, module) in rest.iter().enumerate() {
         let output = name_behind(index + 1 == rest.len(), index + 1);
         if module.kind == ModuleKind::Normalize {
-            steps.push(StepText::new("normalize").from_to(&vector, &output));
+            steps.push(StepText::new("normalize").between(&vector, &output));
         } else {
             let (step, out_size) = dense_layer(folder, module, size)?;
-            steps.push(step.from_to(&vector, &output));
+            steps.push(step.between(&vector, &output));
             size = Some(out_size);
         }
         vector = output;
@@ -287,12 +287,12 @@ fn sparse(
     folder: &HubFolder<'_>,
     modules: &Modules,
     config: &ConfigFile,
-    graph: &Graph,
+    graph: &HubGraph,
     mask: &str,
     steps: &mut StepsText,
 ) -> Result<Vec<IoText>, Error> {
     let vocabulary = config.count("vocab_size", HUB_DIMENSIONS_MAX)?;
-    let is_scores = |output: &GraphTensor| Graph::last_dimension(output) == vocabulary;
+    let is_scores = |output: &GraphTensor| HubGraph::last_dimension(output) == vocabulary;
     let logits = graph.output(&["logits"], 3, is_scores)?;
     let mode = match modules.behind.as_slice() {
         [] => "splade_max",

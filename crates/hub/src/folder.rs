@@ -4,12 +4,15 @@ use std::fmt;
 
 use base::error::Error;
 
+/// Reads a file of a folder by its path, up to a size; the error is a text.
+pub type ReadHubFile<'a> = dyn Fn(&str, usize) -> Result<Vec<u8>, String> + 'a;
+
 /// A folder of the hub.
 pub struct HubFolder<'a> {
     /// The paths of its files, relative to it, in any order. Links count as the files that they lead to.
     pub names: &'a [String],
-    /// Reads a file of at most a number of bytes; the error is a text.
-    pub read: &'a dyn Fn(&str, usize) -> Result<Vec<u8>, String>,
+    /// Reads its files.
+    pub read: &'a ReadHubFile<'a>,
 }
 
 impl HubFolder<'_> {

@@ -7,7 +7,7 @@ use crate::folder::HubFolder;
 
 /// The inputs and outputs of an ONNX file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Graph {
+pub struct HubGraph {
     /// Its path in the folder.
     pub file: String,
     /// Its inputs.
@@ -27,7 +27,7 @@ pub struct GraphTensor {
     pub shape: Vec<i64>,
 }
 
-/// What a model's graph is made from.
+/// The origin of a model's graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GraphSource {
     /// An ONNX file of the folder, by its path.
@@ -109,7 +109,7 @@ pub fn no_graph(weights: &str) -> Error {
     ))
 }
 
-impl Graph {
+impl HubGraph {
     /// Names and shapes of tensors, for an error.
     pub fn listed(tensors: &[GraphTensor]) -> String {
         let listed = tensors.iter().map(|tensor| format!("'{}' {:?}", tensor.name, tensor.shape));

@@ -6,7 +6,7 @@ use crate::Derived;
 use crate::classify::Classes;
 use crate::config_file::ConfigFile;
 use crate::folder::HubFolder;
-use crate::graph::Graph;
+use crate::graph::HubGraph;
 use crate::kind::HubTask;
 use crate::write::{self, IoText, StepText, StepsText};
 
@@ -20,17 +20,17 @@ const TOP: usize = 5;
 ///
 /// # Errors
 /// As [`crate::derive`].
-pub fn derive(folder: &HubFolder<'_>, config: &ConfigFile, graph: &Graph, task: HubTask) -> Result<Derived, Error> {
+pub fn derive(folder: &HubFolder<'_>, config: &ConfigFile, graph: &HubGraph, task: HubTask) -> Result<Derived, Error> {
     ConfigFile::required(folder, PREPROCESSOR)?;
     if let Some(other) = graph.inputs.iter().find(|input| input.name != "pixel_values") {
         return Err(graph.wrong(&format!("no step makes the input '{}' of a model for images", other.name)));
     }
     let mut steps = StepsText::default();
-    steps.push(StepText::new("image").from_to("image", "pixel_values").with("preprocessor", PREPROCESSOR));
+    steps.push(StepText::new("image").between("image", "pixel_values").with("preprocessor", PREPROCESSOR));
     steps.push_model();
     let outputs = if task == HubTask::ImageClassify {
         let logits = graph.output(&["logits"], 2, |_| true)?;
-        let classes = Classes::read(config, graph, Graph::last_dimension(logits))?;
+        let classes = Classes::read(config, graph, HubGraph::last_dimension(logits))?;
         let top = classes.count.map_or(TOP, |count| count.min(TOP));
         let head = StepText::new("head").with("input", &logits.name);
         let head = head.ports("outputs", &[("labels", "label"), ("scores", "score")]).with("activation", "softmax");
@@ -45,12 +45,12 @@ pub fn derive(folder: &HubFolder<'_>, config: &ConfigFile, graph: &Graph, task: 
 }
 
 /// The vector of an image: the network's own, else that of its first token. Returns its size.
-fn vector(graph: &Graph, steps: &mut StepsText) -> Result<Option<usize>, Error> {
+fn vector(graph: &HubGraph, steps: &mut StepsText) -> Result<Option<usize>, Error> {
     if let Ok(own) = graph.output(&["image_embeds", "pooler_output"], 2, |_| false) {
-        steps.push(StepText::new("cast").from_to(&own.name, "embedding").with("datatype", "FP32"));
-        return Ok(Graph::last_dimension(own));
+        steps.push(StepText::new("cast").between(&own.name, "embedding").with("datatype", "FP32"));
+        return Ok(HubGraph::last_dimension(own));
     }
     let states = graph.output(&["last_hidden_state"], 3, |_| true)?;
-    steps.push(StepText::new("pool").from_to(&states.name, "embedding").with("mode", "cls"));
-    Ok(Graph::last_dimension(states))
+    steps.push(StepText::new("pool").between(&states.name, "embedding").with("mode", "cls"));
+    Ok(HubGraph::last_dimension(states))
 }

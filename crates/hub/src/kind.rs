@@ -4,7 +4,7 @@ use base::error::Error;
 
 use crate::config_file::ConfigFile;
 use crate::folder::HubFolder;
-use crate::graph::{Graph, GraphTensor};
+use crate::graph::{GraphTensor, HubGraph};
 use crate::limits::HUB_LABELS_MAX;
 use crate::sentence::{self, ModuleKind, Modules};
 
@@ -46,7 +46,12 @@ impl HubTask {
 ///
 /// # Errors
 /// `Unsupported` with the member that says so if the network is of another kind.
-pub fn task(folder: &HubFolder<'_>, modules: &Modules, config: &ConfigFile, graph: &Graph) -> Result<HubTask, Error> {
+pub fn task(
+    folder: &HubFolder<'_>,
+    modules: &Modules,
+    config: &ConfigFile,
+    graph: &HubGraph,
+) -> Result<HubTask, Error> {
     let class = config.first_text("architectures")?.unwrap_or_default();
     if takes_images(folder, graph) {
         let is_classifier = class.ends_with("ForImageClassification");
@@ -76,7 +81,7 @@ pub fn task(folder: &HubFolder<'_>, modules: &Modules, config: &ConfigFile, grap
     // A network for masked words is exported with its scores, or as an encoder without them.
     let vocabulary = config.count("vocab_size", usize::MAX)?;
     let is_scores = |output: &GraphTensor| {
-        output.shape.len() == 3 && vocabulary.is_some() && Graph::last_dimension(output) == vocabulary
+        output.shape.len() == 3 && vocabulary.is_some() && HubGraph::last_dimension(output) == vocabulary
     };
     if class.ends_with("ForMaskedLM") && graph.outputs.iter().any(is_scores) {
         return Ok(HubTask::SparseEmbed);
@@ -113,7 +118,7 @@ pub fn label_count(config: &ConfigFile) -> Result<Option<usize>, Error> {
     }
 }
 
-fn takes_images(folder: &HubFolder<'_>, graph: &Graph) -> bool {
+fn takes_images(folder: &HubFolder<'_>, graph: &HubGraph) -> bool {
     folder.has("preprocessor_config.json") && graph.inputs.iter().any(|input| input.name == "pixel_values")
 }
 

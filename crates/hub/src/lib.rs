@@ -23,7 +23,7 @@ use base::error::Error;
 
 use crate::config_file::ConfigFile;
 pub use crate::folder::HubFolder;
-pub use crate::graph::{CpuFeatures, Graph, GraphSource, GraphTensor};
+pub use crate::graph::{CpuFeatures, GraphSource, GraphTensor, HubGraph};
 pub use crate::kind::HubTask;
 use crate::sentence::Modules;
 pub use crate::write::skeleton;
@@ -50,7 +50,7 @@ pub struct Derived {
 /// # Errors
 /// `InvalidArgument` with the file and the member if the folder is incomplete or contradicts itself; `Unsupported` if it is of
 /// a kind that is not served.
-pub fn derive(folder: &HubFolder<'_>, graph: &Graph) -> Result<Derived, Error> {
+pub fn derive(folder: &HubFolder<'_>, graph: &HubGraph) -> Result<Derived, Error> {
     let modules = Modules::read(folder)?;
     let config = ConfigFile::required(folder, &modules.place(CONFIG))?;
     let task = kind::task(folder, &modules, &config, graph)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::tensor::Datatype;
 
 use crate::limits::HUB_JSON_SIZE_MAX;
-use crate::{Derived, Graph, GraphTensor, HubFolder, derive, is_hub_config};
+use crate::{Derived, GraphTensor, HubFolder, HubGraph, derive, is_hub_config};
 
 /// Files by their paths.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ impl Files {
         };
         let inputs = inputs.split_whitespace().map(|name| tensor(name, Datatype::Int64, &[-1, -1])).collect();
         let outputs = outputs.iter().map(|(name, shape)| tensor(name, Datatype::Fp32, shape)).collect();
-        let graph = Graph { file: "model.onnx".to_owned(), inputs, outputs };
+        let graph = HubGraph { file: "model.onnx".to_owned(), inputs, outputs };
         derive(&folder, &graph).map_err(|error| error.text().to_owned())
     }
 
@@ -161,10 +161,21 @@ fn inputs_and_outputs_follow_from_the_graph() {
     assert_eq!(unnamed.derive("input_ids", &[states]).unwrap().task.name(), "text embedding");
 }
 
+fn check(files: Files, want: &str) {
+    assert_eq!(files.fault(), want);
+}
+
+fn module(kind: &str, path: &str) -> String {
+    format!(r#"{{"type": "a.{kind}", "path": "{path}"}}"#)
+}
+
+/// The text of a `modules.json`.
+fn modules(rest: &[String]) -> String {
+    format!("[{}]", [&[module("Transformer", "")], rest].concat().join(","))
+}
+
 #[test]
-fn files_of_sentence_transformers_are_refused_with_the_member() {
-    let module = |kind: &str, path: &str| format!(r#"{{"type": "a.{kind}", "path": "{path}"}}"#);
-    let modules = |rest: &[String]| format!("[{}]", [&[module("Transformer", "")], rest].concat().join(","));
+fn pooling_and_prompts_are_read_or_refused_with_the_member() {
     let pooling = |config: &str| {
         let modules = modules(&[module("Pooling", "p")]);
         Files::of("BertModel", "").with("modules.json", &modules).with("p/config.json", config)
@@ -175,7 +186,6 @@ fn files_of_sentence_transformers_are_refused_with_the_member() {
     let listed = pooling(r#"{"pooling_mode": ["mean", "cls"], "pooling_mode_max_tokens": true}"#).steps();
     assert!(listed.contains(r#"{"tensors": ["pooled_mean", "pooled_cls"]}"#), "{listed}");
     assert!(pooling(r#"{"pooling_mode": "max"}"#).steps().contains("\"mode\": \"max\""));
-    let check = |files: Files, want: &str| assert_eq!(files.fault(), want);
     check(
         pooling(r#"{"pooling_mode": ["x"]}"#),
         "p/config.json: 'pooling_mode' has an unknown mode: known are cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken",
@@ -198,6 +208,10 @@ fn files_of_sentence_transformers_are_refused_with_the_member() {
         prompts(&format!("{{\"prompts\": {{{}}}}}", many.join(","))),
         "config_sentence_transformers.json: 'prompts' has 257 prompts, more than the 256 that may be",
     );
+}
+
+#[test]
+fn modules_are_refused_with_the_member() {
     let with = |rest: &[String]| {
         let files = Files::of("BertModel", "").with("modules.json", &modules(rest)).with("p/config.json", "{}");
         files.with("d/config.json", r#"{"in_features": 9, "out_features": 2}"#)
@@ -241,6 +255,10 @@ fn files_of_sentence_transformers_are_refused_with_the_member() {
     assert!(
         dense().with("d/config.json", fits).fault().starts_with("d/model.safetensors: the folder has no such file: ")
     );
+}
+
+#[test]
+fn sparse_pooling_is_read_or_refused_with_the_member() {
     let splade = |config: &str| {
         let modules = format!("[{},{}]", module("MLMTransformer", ""), module("SpladePooling", "p"));
         let files = Files::of("BertForMaskedLM", "").with("modules.json", &modules).with("p/config.json", config);

@@ -7,7 +7,7 @@ use wire::placed::PlacedValue;
 
 use crate::config_file::ConfigFile;
 use crate::folder::HubFolder;
-use crate::graph::Graph;
+use crate::graph::HubGraph;
 use crate::limits::HUB_TOKENS_MAX;
 use crate::sentence::{self, Modules};
 use crate::write::StepText;
@@ -35,7 +35,7 @@ const OFFSET_POSITIONS: [&str; 10] = [
 
 /// The tokens of texts.
 #[derive(Debug)]
-pub struct Tokens {
+pub struct TokenizeText {
     step: StepText,
     outputs: Vec<(&'static str, String)>,
     /// The tensor that is 1 for a token and 0 for padding.
@@ -51,7 +51,7 @@ const INPUTS: [(&str, &str); 5] = [
     ("segment_ids", "type_ids"),
 ];
 
-impl Tokens {
+impl TokenizeText {
     /// Derives the step. `inputs` are its ports that read tensors.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl Tokens {
         folder: &HubFolder<'_>,
         modules: &Modules,
         config: &ConfigFile,
-        graph: &Graph,
+        graph: &HubGraph,
         inputs: &[(&str, &str)],
     ) -> Result<Self, Error> {
         let tokenizer = modules.place(TOKENIZER);
@@ -117,7 +117,7 @@ impl Tokens {
 /// Ports of the step with the tensors that they write, the name of the mask, and the datatype.
 type Connected = (Vec<(&'static str, String)>, String, Datatype);
 
-fn connected(graph: &Graph) -> Result<Connected, Error> {
+fn connected(graph: &HubGraph) -> Result<Connected, Error> {
     let mut outputs: Vec<(&'static str, String)> = Vec::new();
     let mut datatype = None;
     for input in &graph.inputs {
@@ -127,7 +127,7 @@ fn connected(graph: &Graph) -> Result<Connected, Error> {
             let names: Vec<_> = INPUTS.iter().map(|(name, _)| *name).collect();
             return Err(graph.wrong(&format!(
                 "no step makes the input '{name}'; it has {}, and known are {}",
-                Graph::listed(&graph.inputs),
+                HubGraph::listed(&graph.inputs),
                 names.join(", ")
             )));
         };
@@ -141,7 +141,7 @@ fn connected(graph: &Graph) -> Result<Connected, Error> {
         outputs.push((*port, name.clone()));
     }
     if outputs.iter().all(|(port, _)| *port != "ids") {
-        let listed = Graph::listed(&graph.inputs);
+        let listed = HubGraph::listed(&graph.inputs);
         return Err(graph.wrong(&format!("it has no input 'input_ids': it has {listed}")));
     }
     let mask = outputs.iter().find(|(port, _)| *port == "mask").map(|(_, name)| name.clone());

@@ -40,7 +40,7 @@ impl StepText {
     }
 
     /// Connects the first input and the first output.
-    pub fn from_to(self, input: &str, output: &str) -> Self {
+    pub fn between(self, input: &str, output: &str) -> Self {
         self.with("input", input).with("output", output)
     }
 

@@ -5,7 +5,7 @@ mod safetensors;
 use base::error::Error;
 use base::tensor::{Datatype, Tensor};
 
-use self::safetensors::Weights;
+use self::safetensors::DenseWeights;
 use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
 use crate::kind::{Step, StepKind, StepPort};
 use crate::limits::TENSOR_SIZE_MAX;
@@ -38,7 +38,7 @@ pub const KIND: StepKind = StepKind {
 };
 
 struct Dense {
-    weights: Weights,
+    weights: DenseWeights,
     activation: fn(f32) -> f32,
 }
 
@@ -61,7 +61,7 @@ impl Step for Dense {
     fn run(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
         let Some(Some(input)) = inputs.first() else { return Ok(Vec::new()) };
         let (rows, [columns]) = trailing("vector", "[columns]", input)?;
-        let Weights { matrix, bias, columns: wanted } = &self.weights;
+        let DenseWeights { matrix, bias, columns: wanted } = &self.weights;
         if columns != *wanted {
             return Err(Error::invalid(format!("'vector' has {columns} numbers, but the matrix has {wanted} columns")));
         }

@@ -18,7 +18,7 @@ const MAIN: &str = "refs/main";
 const COMMIT_SIZE_MAX: usize = 256;
 
 /// The directory of a model in the cache, found from a path on the command line.
-pub struct CachedModel {
+pub struct HubCachedModel {
     /// The directory `models--…`.
     pub root: PathBuf,
     /// The path of a snapshot in it; `None` for that of the main branch.
@@ -28,19 +28,19 @@ pub struct CachedModel {
 }
 
 /// Returns the model of a path that is the directory of a model in the cache, or one of its snapshots; `None` for any other.
-pub fn find(path: &Path, listing: &Listing) -> Option<CachedModel> {
+pub fn find(path: &Path, listing: &Listing) -> Option<HubCachedModel> {
     let absolute = std::path::absolute(path).ok()?;
     let named = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     if let Some(name) = named(&absolute).as_deref().and_then(model_name)
         && listing.entries.iter().any(is_snapshots)
     {
-        return Some(CachedModel { root: path.to_path_buf(), snapshot: None, name: name.to_owned() });
+        return Some(HubCachedModel { root: path.to_path_buf(), snapshot: None, name: name.to_owned() });
     }
     let above = absolute.parent().filter(|above| named(above).as_deref() == Some(SNAPSHOTS))?;
     let root = above.parent()?;
     let name = model_name(&named(root)?)?.to_owned();
     let snapshot = format!("{SNAPSHOTS}/{}", named(&absolute)?);
-    Some(CachedModel { root: root.to_path_buf(), snapshot: Some(snapshot), name })
+    Some(HubCachedModel { root: root.to_path_buf(), snapshot: Some(snapshot), name })
 }
 
 /// Returns the name of the model in a directory of the cache: the last part, `NAME` of `models--ORGANISATION--NAME`; `None` for a

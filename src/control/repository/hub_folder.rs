@@ -5,7 +5,7 @@ use crate::control::repository::beneath::RepositoryRoot;
 use crate::control::repository::hub_graph;
 use crate::error::Error;
 use crate::hub::graph::{choose, no_graph};
-use crate::hub::{CpuFeatures, Derived, Graph, GraphSource, GraphTensor, HubFolder, is_hub_config};
+use crate::hub::{CpuFeatures, Derived, GraphSource, GraphTensor, HubFolder, HubGraph, is_hub_config};
 use crate::model::ModelSpec;
 use crate::model::config::{ConfigDraft, ConfigSurroundings};
 use crate::model::parse::text::Notation;
@@ -59,7 +59,7 @@ pub fn derive(
         shown.collect()
     };
     let file = draft.model_filename().to_owned();
-    let graph = Graph { file, inputs: tensors(&engine.inputs), outputs: tensors(&engine.outputs) };
+    let graph = HubGraph { file, inputs: tensors(&engine.inputs), outputs: tensors(&engine.outputs) };
     hub::derive(&folder, &graph)
 }
 

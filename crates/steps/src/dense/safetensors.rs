@@ -6,7 +6,7 @@ use wire::placed::{PlacedMember, PlacedValue};
 
 /// A matrix and a bias.
 #[derive(Debug)]
-pub struct Weights {
+pub struct DenseWeights {
     /// The matrix, row by row.
     pub matrix: Vec<f32>,
     /// A number for each row; zeros if the file has none.
@@ -22,7 +22,7 @@ const HEADER_SIZE_MAX: usize = 1 << 20;
 ///
 /// # Errors
 /// A text if the file is not safetensors, or has no such matrix.
-pub fn read(file: &[u8]) -> Result<Weights, String> {
+pub fn read(file: &[u8]) -> Result<DenseWeights, String> {
     let broken = || "is not a safetensors file".to_owned();
     let (size, rest) = file.split_first_chunk::<8>().ok_or_else(broken)?;
     let size = usize::try_from(u64::from_le_bytes(*size)).ok().filter(|size| *size <= HEADER_SIZE_MAX);
@@ -42,7 +42,7 @@ pub fn read(file: &[u8]) -> Result<Weights, String> {
         Some((bias, shape)) if shape == [rows] => bias,
         Some((_, shape)) => return Err(format!("'linear.bias' must have the shape [{rows}], but is {shape:?}")),
     };
-    Ok(Weights { matrix, bias, columns })
+    Ok(DenseWeights { matrix, bias, columns })
 }
 
 /// The numbers and the shape of a tensor; `None` if the file does not have it.
