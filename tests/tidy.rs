@@ -121,6 +121,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "tensor",
             "time",
             "trace",
+            "transformer",
             "wire",
             "steps",
             "hub",

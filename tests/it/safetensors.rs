@@ -100,7 +100,8 @@ fn a_hub_folder_without_onnx_is_served_from_its_weights() {
         let answer = http::post(server.http(), &format!("/models/{model}/predict"), body.as_bytes()).unwrap();
         assert_eq!(answer.status, 200, "{model}: {}", String::from_utf8_lossy(&answer.body));
         let answer: Vec<Vec<Value>> = serde_json::from_slice(&answer.body).unwrap();
-        let scores = answer.into_iter().flatten().map(|class| (class["label"].clone(), class["score"].as_f64().unwrap()));
+        let scores =
+            answer.into_iter().flatten().map(|class| (class["label"].clone(), class["score"].as_f64().unwrap()));
         scores.collect::<Vec<_>>()
     };
     let want = predict("exported");

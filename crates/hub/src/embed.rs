@@ -1,6 +1,7 @@
 //! Embedders of texts: dense by the pipeline of sentence-transformers, and sparse (SPLADE).
 
 use base::error::Error;
+use base::tensor::Datatype;
 use wire::placed::PlacedValue;
 
 use crate::config_file::ConfigFile;
@@ -32,16 +33,19 @@ pub fn derive(
         ports.push(("prompt_name", "prompt_name"));
     }
     let tokens = prompts.add(TokenizeText::new(folder, modules, config, graph, &ports)?);
+    let tokens = tokens.also("length", "token_count");
+    let count = IoText::scalar("token_count", if tokens.datatype == Datatype::Int32 { "INT32" } else { "INT64" });
     let mask = tokens.mask.clone();
     let mut steps = StepsText::default();
     steps.push(tokens.into_step());
     steps.push_model();
-    let outputs = if task == HubTask::SparseEmbed {
+    let mut outputs = if task == HubTask::SparseEmbed {
         sparse(folder, modules, config, graph, &mask, &mut steps)?
     } else {
         let size = dense(folder, modules, config, graph, (&mask, prompts.has_text()), &mut steps)?;
         vec![IoText::list("embedding", "FP32", size)]
     };
+    outputs.push(count);
     let config = write::config(&graph.file, &inputs, &outputs);
     Ok(Derived { task, config, steps: steps.into_text() })
 }

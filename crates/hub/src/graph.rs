@@ -104,8 +104,8 @@ pub fn choose(folder: &HubFolder<'_>, cpu: CpuFeatures) -> Result<GraphSource, E
 /// Returns the refusal of a folder with weights alone.
 pub fn no_graph(weights: &str) -> Error {
     Error::invalid(format!(
-        "the folder has {weights} but no ONNX file: make one with `pip install optimum-onnx` and `optimum-cli export onnx --model \
-         FOLDER FOLDER/onnx`"
+        "the folder has {weights} but no ONNX file: save the weights as safetensors with `model.save_pretrained(FOLDER)` of \
+         transformers, or make an ONNX file with `optimum-cli export onnx --model FOLDER FOLDER/onnx`"
     ))
 }
 

@@ -71,10 +71,11 @@ fn the_two_texts_can_be_read_and_kept() {
         input { name: \"text\" data_type: TYPE_STRING dims: [ 1 ] reshape { shape: [ ] } }\n\
         input { name: \"prompt_name\" data_type: TYPE_STRING dims: [ 1 ] reshape { shape: [ ] } optional: true }\n\
         output { name: \"embedding\" data_type: TYPE_FP32 dims: [ 8 ] }\n\
+        output { name: \"token_count\" data_type: TYPE_INT64 dims: [ 1 ] reshape { shape: [ ] } }\n\
         dynamic_batching { }\n";
     assert_eq!(derived.config, config);
     let steps = r#"{"steps": [
-  {"step": "tokenize", "inputs": {"text": "text", "prompt_name": "prompt_name"}, "file": "tokenizer.json", "config": "tokenizer_config.json", "max_length": 256, "prompts": {"query": "find: \"", "document": ""}, "outputs": {"ids": "input_ids", "mask": "attention_mask", "type_ids": "token_type_ids"}},
+  {"step": "tokenize", "inputs": {"text": "text", "prompt_name": "prompt_name"}, "file": "tokenizer.json", "config": "tokenizer_config.json", "max_length": 256, "prompts": {"query": "find: \"", "document": ""}, "outputs": {"ids": "input_ids", "mask": "attention_mask", "type_ids": "token_type_ids", "length": "token_count"}},
   {"step": "model"},
   {"step": "pool", "inputs": {"states": "last_hidden_state", "mask": "attention_mask"}, "output": "vector_0", "mode": "cls"},
   {"step": "normalize", "input": "vector_0", "output": "embedding"}
@@ -133,7 +134,7 @@ fn inputs_and_outputs_follow_from_the_graph() {
         let text = got.map_or_else(|error| error, |derived| derived.steps);
         assert!(text.contains(want), "{inputs} {outputs:?}: {text}");
     };
-    check("input_ids", &[states], r#""outputs": {"ids": "input_ids", "mask": "attention_mask"}"#);
+    check("input_ids", &[states], r#""outputs": {"ids": "input_ids", "mask": "attention_mask", "length": "token_count"}"#);
     check("input_ids input_type", &[states], r#""type_ids": "input_type""#);
     check("input_ids position_ids", &[states], "model.onnx: no step makes the input 'position_ids'");
     check("attention_mask", &[states], "model.onnx: it has no input 'input_ids': it has 'attention_mask' [-1, -1]");

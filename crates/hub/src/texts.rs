@@ -40,6 +40,8 @@ pub struct TokenizeText {
     outputs: Vec<(&'static str, String)>,
     /// The tensor that is 1 for a token and 0 for padding.
     pub mask: String,
+    /// The datatype of all tensors that the step writes.
+    pub datatype: Datatype,
 }
 
 /// Inputs of networks for texts, with the port of the step that makes each.
@@ -88,7 +90,7 @@ impl TokenizeText {
         if datatype == Datatype::Int32 {
             step = step.with("datatype", "INT32");
         }
-        Ok(Self { step, outputs, mask })
+        Ok(Self { step, outputs, mask, datatype })
     }
 
     /// Adds a parameter that is a string.

@@ -133,8 +133,8 @@ fn field_schema(field: &Field) -> String {
 /// The kinds in Markdown: a section for each, with tables of its tensors and parameters.
 pub fn markdown() -> String {
     let (before, behind): (Vec<_>, Vec<_>) = KINDS.iter().partition(|kind| kind.name < call::NAME);
-    let sections = before.into_iter().map(|kind| section(kind)).chain([call_section()]);
-    sections.chain(behind.into_iter().map(|kind| section(kind))).collect::<Vec<_>>().join("\n")
+    let sections = before.into_iter().map(section).chain([call_section()]);
+    sections.chain(behind.into_iter().map(section)).collect::<Vec<_>>().join("\n")
 }
 
 fn call_section() -> String {

@@ -133,7 +133,7 @@ impl ConfigCompletion<'_> {
         let onnx = match draft.onnx_filename() {
             Some(file) => {
                 let folder = directory.version_path(version);
-                let bytes = hub_graph::read_onnx(source, &folder, file, self.settings);
+                let bytes = hub_graph::read_onnx(&source.repository, &folder, file, self.settings);
                 let missing = |error| draft.stated_fault().unwrap_or_else(|| with_files(&error, file, directory));
                 let bytes = bytes.map_err(missing)?;
                 let mut signature = OnnxSignature::decode(&bytes)?;

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use crate::backend::gateway::Gateway;
 use crate::backend::stateful::begun_inputs;
 use crate::backend::{Backend, LoadedModel, StatefulModel, StepCaller, SteppedModel};
-use crate::control::engines::model_services::ModelServices;
 use crate::control::loading::warm_up;
 use crate::control::repository::pinned_files::PinnedFiles;
 use crate::error::Error;
 use crate::model::ModelSpec;
-use crate::settings::Settings;
+use crate::shard::gateway::ShardGateway;
 
 /// The version that an engine loads.
 #[derive(Clone, Copy)]
@@ -24,10 +23,10 @@ pub struct EngineLoad<'a> {
     pub path: &'a Path,
     /// Its opened files.
     pub files: &'a PinnedFiles,
-    /// The settings of the server.
-    pub settings: &'a Settings,
-    /// The ways of a model to the server.
-    pub services: &'a ModelServices,
+    /// Sequences keep at most this many bytes of states.
+    pub state_bytes_max: usize,
+    /// The way of its steps to other models.
+    pub gateway: &'a Arc<ShardGateway>,
 }
 
 impl EngineLoad<'_> {
@@ -41,7 +40,7 @@ impl EngineLoad<'_> {
         backend: &dyn Backend,
         read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
     ) -> Result<Box<dyn LoadedModel>, Error> {
-        let Self { spec, settings, .. } = self;
+        let Self { spec, .. } = self;
         let load = |spec: &Arc<ModelSpec>| self.files.load(backend, spec, self.path);
         if let Some(steps) = &spec.steps {
             let engine = steps.engine.as_ref().map(load).transpose()?;
@@ -51,14 +50,13 @@ impl EngineLoad<'_> {
         let Some(sequence) = &spec.sequence else { return warm_up::with_warm_up(load(spec)?, spec, &[], read) };
         let start_inputs = begun_inputs(sequence, spec.has_batch_axis());
         let inner = warm_up::with_warm_up(load(&sequence.engine)?, &sequence.engine, &start_inputs, read)?;
-        let bytes_max = settings.sequence_state_bytes_max;
-        Ok(Box::new(StatefulModel::new(inner, spec, Arc::clone(sequence), bytes_max)))
+        Ok(Box::new(StatefulModel::new(inner, spec, Arc::clone(sequence), self.state_bytes_max)))
     }
 
     /// The model, for steps that run others.
     fn caller(&self) -> StepCaller {
         StepCaller {
-            gateway: Arc::clone(&self.services.gateway) as Arc<dyn Gateway>,
+            gateway: Arc::clone(self.gateway) as Arc<dyn Gateway>,
             model: self.spec.qualified_name().into(),
             version: self.version,
         }

@@ -6,6 +6,7 @@ mod risks;
 mod trial_runs;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -567,15 +568,7 @@ impl ModelLoader {
                     let load = |backend: &dyn Backend| {
                         let isolated = self.isolated(processes, backend, source, &pinned)?;
                         let backend = isolated.as_ref().map_or(backend, |isolated| isolated as &dyn Backend);
-                        EngineLoad {
-                            spec,
-                            version,
-                            path: &path,
-                            files: &pinned,
-                            settings: &self.settings,
-                            services: &self.services,
-                        }
-                        .run(backend, read)
+                        self.engine_load(spec, version, &path, &pinned).run(backend, read)
                     };
                     let (model, engine) = self.load_or_fall_back(backend, spec, &load)?;
                     used = Some(engine);
@@ -612,6 +605,17 @@ impl ModelLoader {
 }
 
 impl ModelLoader {
+    fn engine_load<'a>(
+        &'a self,
+        spec: &'a Arc<ModelSpec>,
+        version: u64,
+        path: &'a Path,
+        files: &'a PinnedFiles,
+    ) -> EngineLoad<'a> {
+        let (state_bytes_max, gateway) = (self.settings.sequence_state_bytes_max, &self.services.gateway);
+        EngineLoad { spec, version, path, files, state_bytes_max, gateway }
+    }
+
     /// Hashes the files of a version before they are loaded, if a cache is shared with other
     /// servers; `None` without one, and if a file cannot be read.
     fn hash_files(

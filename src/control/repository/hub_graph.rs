@@ -1,7 +1,7 @@
 //! The ONNX file of a hub folder that has safetensors and none: written in memory whenever the server reads the file
 //! ([`crate::transformer`]).
 
-use crate::control::repository::model_source::ModelSource;
+use crate::control::repository::beneath::RepositoryRoot;
 use crate::error::Error;
 use crate::hub::HubFolder;
 use crate::limits::{CONFIG_SIZE_MAX, MODEL_SIZE_MAX};
@@ -32,14 +32,18 @@ pub fn is_written(file: &str) -> bool {
 /// # Errors
 /// `InvalidArgument` when a file cannot be read, or its weights are not those of its `config.json`; `Unsupported` for a network
 /// that is not known.
-pub fn read_onnx(source: &ModelSource, folder: &str, file: &str, settings: &Settings) -> Result<Vec<u8>, Error> {
+pub fn read_onnx(repository: &RepositoryRoot, folder: &str, file: &str, settings: &Settings) -> Result<Vec<u8>, Error> {
+    let read = |path: &str, size_max| {
+        let bytes = repository.read(path, size_max);
+        bytes.map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))
+    };
     if !is_written(file) {
-        return source.read(&format!("{folder}/{file}"), MODEL_SIZE_MAX);
+        return read(&format!("{folder}/{file}"), MODEL_SIZE_MAX);
     }
     let beside = file.rsplit_once('/').map_or(String::new(), |(beside, _)| format!("{beside}/"));
-    let config = source.read(&format!("{folder}/{beside}config.json"), CONFIG_SIZE_MAX)?;
+    let config = read(&format!("{folder}/{beside}config.json"), CONFIG_SIZE_MAX)?;
     let config = TransformerConfig::parse(&config)?;
-    let modules = source.read(&format!("{folder}/{MODULES}"), CONFIG_SIZE_MAX).ok();
+    let modules = read(&format!("{folder}/{MODULES}"), CONFIG_SIZE_MAX).ok();
     let config = match (modules, config.head()) {
         (Some(modules), _) if !is_masked_lm(&modules) => config.with_head(ModelHead::Encoder),
         // The checkpoint of a plain encoder: its scores of words are for training alone.
@@ -47,12 +51,12 @@ pub fn read_onnx(source: &ModelSource, folder: &str, file: &str, settings: &Sett
         _ => config,
     };
     let names = if file.ends_with(INDEX) {
-        indexed_files(&source.read(&format!("{folder}/{file}"), CONFIG_SIZE_MAX)?)?
+        indexed_files(&read(&format!("{folder}/{file}"), CONFIG_SIZE_MAX)?)?
     } else {
         vec![file.strip_prefix(&beside).unwrap_or(file).to_owned()]
     };
-    let read = |name: &String| source.read(&format!("{folder}/{beside}{name}"), MODEL_SIZE_MAX);
-    let files = names.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let of_weights = |name: &String| read(&format!("{folder}/{beside}{name}"), MODEL_SIZE_MAX);
+    let files = names.iter().map(of_weights).collect::<Result<Vec<_>, _>>()?;
     let named: Vec<_> = names.iter().map(String::as_str).zip(files.iter().map(Vec::as_slice)).collect();
     let operators = match settings.backend_config.onnxruntime.engine {
         Some(Engine::Embedded) => Operators::Standard,

@@ -61,7 +61,7 @@ impl PinnedFiles {
         let cannot_read = |error: std::io::Error| Error::invalid(format!("cannot read '{path}': {error}"));
         let mut file = source.repository.open_file(&path).map_err(cannot_read)?;
         if hub_graph::is_written(name) {
-            let written = hub_graph::read_onnx(source, directory, name, settings)?;
+            let written = hub_graph::read_onnx(&source.repository, directory, name, settings)?;
             let stamps = vec![(path.clone(), source.repository.stamp(&path))];
             let file = Some(in_memory(&written).map_err(cannot_read)?);
             let depends_on_values = depends_on_values(&written);

@@ -163,7 +163,6 @@ pub async fn handle_message(
                 None => return None,
             }
         }
-        // Boxed: large, and few requests are of this kind.
         Ok(Route::Text(path, model)) => Ok(Box::pin(run_text(shard, (path, model), &fields, body, records)).await),
         Ok(Route::ModelReady(path)) => model_ready(shard, path).await,
         Ok(Route::Repository(action)) => repository(shard, action, &body.bytes).await,
@@ -237,7 +236,9 @@ async fn run_text(
 ) -> Reply {
     let ReceivedBody { bytes: body, memory } = body;
     let (trace, forwarded) = (open_trace(shard, records.traced(fields)), forwarded(shard, fields));
-    let mut reply = text::run(shard, TextMessage { path, model, body, memory, records, trace, forwarded }).await;
+    let RequestRecords { received, departure, entry, http_trace } = records;
+    let message = TextMessage { path, model, body, memory, received, departure, entry, http_trace, trace, forwarded };
+    let mut reply = text::run(shard, message).await;
     shard.report_load(&mut reply, AskedFields::read(fields, FrontEnd::Kserve).load_format_of(shard));
     reply
 }

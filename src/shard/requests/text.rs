@@ -1,21 +1,23 @@
 //! The interfaces of text models (`protocol::text`) over HTTP/1.1 and HTTP/2: a call finds its model, runs as an inference
 //! request, and is answered in the form of its path.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use bytes::Bytes;
 
 use crate::budget::ReceiveReservation;
 use crate::error::{Code, Error};
+use crate::metrics::Departure;
 use crate::model::ModelSpec;
 use crate::protocol::limits::TEXT_BODY_SIZE_MAX;
 use crate::protocol::policy::{self, ForwardedFields};
-use crate::protocol::text::{self, AnswerFacts, TextCall, TextPath, TextTask};
+use crate::protocol::text::{self, AnswerFacts, TextPath, TextRequest, TextTask};
 use crate::shard::Shard;
+use crate::shard::requests::access::AccessEntry;
 use crate::shard::requests::infer::{Arrival, RequestMetrics};
 use crate::shard::requests::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
-use crate::shard::requests::rest::RequestRecords;
-use crate::shard::requests::tracing::{FrontTrace, ShownFailure};
+use crate::shard::requests::tracing::{FrontTrace, HttpTrace, ShownFailure};
 use crate::tensor::{Datatype, Tensor};
 use crate::time::Instant;
 use crate::wire::message::Reply;
@@ -30,8 +32,14 @@ pub struct TextMessage<'a> {
     pub body: Bytes,
     /// The receive memory that it takes.
     pub memory: ReceiveReservation,
-    /// The records of its course.
-    pub records: RequestRecords<'a>,
+    /// The instant at which its last byte was read.
+    pub received: Instant,
+    /// The client's way of leaving, if it leaves before its answer.
+    pub departure: &'a Cell<Departure>,
+    /// Its entry in the access log.
+    pub entry: &'a AccessEntry,
+    /// The rest of its trace until the reply is sent.
+    pub http_trace: &'a HttpTrace,
     /// Its trace, if it may be traced.
     pub trace: Option<Rc<FrontTrace>>,
     /// The header fields that are forwarded to the model.
@@ -40,9 +48,9 @@ pub struct TextMessage<'a> {
 
 /// Runs a call, and returns its answer or its refusal, whose form is that of its path.
 pub async fn run(shard: &Rc<Shard>, message: TextMessage<'_>) -> Reply {
-    let TextMessage { path, model, ref trace, records, .. } = message;
+    let TextMessage { path, model, ref trace, departure, http_trace, .. } = message;
     let trace = trace.clone();
-    let request_metrics = RequestMetrics::open(&shard.cells, records.departure);
+    let request_metrics = RequestMetrics::open(&shard.cells, departure);
     let outcome = infer(shard, message).await;
     request_metrics.settle(&outcome);
     let reply = match outcome {
@@ -57,7 +65,7 @@ pub async fn run(shard: &Rc<Shard>, message: TextMessage<'_>) -> Reply {
         }
     };
     if trace.is_some() {
-        records.http_trace.handle_sending(trace);
+        http_trace.handle_sending(trace);
     }
     reply
 }
@@ -71,8 +79,7 @@ pub fn models_reply(shard: &Shard) -> Reply {
 }
 
 async fn infer(shard: &Rc<Shard>, message: TextMessage<'_>) -> Result<Vec<u8>, Error> {
-    let TextMessage { path, model, body, mut memory, records, trace, forwarded } = message;
-    let RequestRecords { received, entry, .. } = records;
+    let TextMessage { path, model, body, mut memory, received, entry, trace, forwarded, .. } = message;
     if body.len() > TEXT_BODY_SIZE_MAX {
         let (size, most) = (body.len(), TEXT_BODY_SIZE_MAX);
         return Err(Error::new(
@@ -82,7 +89,7 @@ async fn infer(shard: &Rc<Shard>, message: TextMessage<'_>) -> Result<Vec<u8>, E
     }
     // The texts are copied out of the body, and once more into a tensor.
     memory.grow(body.len().saturating_mul(2))?;
-    let call = TextCall::read(path, &body)?;
+    let call = TextRequest::read(path, &body)?;
     let name = model_name(shard, &call, model.or(call.model.as_deref()))?;
     entry.note_asked(&name, None, "");
     shard.want(&name, None).await?;
@@ -102,7 +109,7 @@ async fn infer(shard: &Rc<Shard>, message: TextMessage<'_>) -> Result<Vec<u8>, E
 }
 
 /// The model of a call: the one that it names, or the only one for its path.
-fn model_name(shard: &Shard, call: &TextCall, named: Option<&str>) -> Result<String, Error> {
+fn model_name(shard: &Shard, call: &TextRequest, named: Option<&str>) -> Result<String, Error> {
     let path = call.path;
     let fitting = || {
         let served = shard.models.served();
@@ -136,6 +143,15 @@ fn model_name(shard: &Shard, call: &TextCall, named: Option<&str>) -> Result<Str
 
 /// The tokens of the texts, if the model counts them in the output `token_count`.
 fn token_count(spec: &ModelSpec, outputs: &[Tensor]) -> Option<u64> {
-    let tensor = outputs.get(spec.output_index("token_count")?).filter(|tensor| tensor.datatype == Datatype::Int64)?;
-    Some(tensor.contents.as_chunks().0.iter().map(|count| i64::from_le_bytes(*count).unsigned_abs()).sum())
+    let tensor = outputs.get(spec.output_index("token_count")?)?;
+    match tensor.datatype {
+        Datatype::Int64 => {
+            Some(tensor.contents.as_chunks().0.iter().map(|count| i64::from_le_bytes(*count).unsigned_abs()).sum())
+        }
+        Datatype::Int32 => {
+            let counts = tensor.contents.as_chunks().0.iter();
+            Some(counts.map(|count| u64::from(i32::from_le_bytes(*count).unsigned_abs())).sum())
+        }
+        _ => None,
+    }
 }

@@ -1,8 +1,8 @@
-//! The calls of other models that the steps of one instance make ([`ModelCall`]). A request whose step makes one waits
+//! The calls of other models that the steps of one instance make ([`StepCall`](steps::list::StepCall)). A request whose step makes one waits
 //! here; replies come from any thread, into an inbox that the instance's thread empties. A call has all rows, or a few of
 //! them: then it is several at the same time, at most [`STEP_CALLS_MAX`] for a request, whose outputs are joined.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -11,15 +11,12 @@ use atomic_waker::AtomicWaker;
 use crossbeam_queue::SegQueue;
 
 use crate::InFlightState;
-use crate::batch::{join_rows, split_rows};
 use crate::details::RequestDetails;
 use crate::gateway::{CallState, NestedCall, NestedReply, ReplySink};
 use crate::limits::{STEP_CALLS_MAX, STEP_REQUESTS_MAX};
 use crate::stepped::StepCaller;
-use crate::stepped::progress::Progress;
-use base::error::Error;
-use base::tensor::Tensor;
-use steps::list::{ModelCall, PendingCall};
+use crate::stepped::progress::{Progress, ResumeAnswer};
+use crate::stepped::shares::Shares;
 
 /// The longest time until an instance notices that the client of a request that waits has left.
 const DEPARTURE_CHECK: Duration = Duration::from_millis(100);
@@ -38,7 +35,7 @@ pub(super) struct Calls {
 
 /// The items that other threads leave for an instance.
 #[derive(Default)]
-pub(super) struct Inbox {
+struct Inbox {
     items: SegQueue<Item>,
     waker: AtomicWaker,
 }
@@ -56,78 +53,16 @@ struct WaitingRequest {
     states: Vec<Arc<CallState>>,
 }
 
-/// One call of a step in shares of its rows.
-pub(super) struct Shares {
-    call: ModelCall,
-    /// The rows of each; empty if all rows are one call.
-    rows: Vec<u32>,
-    /// The inputs of those that have not begun, with their places.
-    unsent: VecDeque<(usize, Vec<Tensor>)>,
-    outputs: Vec<Option<Vec<Option<Tensor>>>>,
-    /// Those without a reply.
-    left: usize,
-}
-
-impl Shares {
-    /// Divides a call by its rows.
-    ///
-    /// # Errors
-    /// `InvalidArgument` if the inputs have different numbers of rows.
-    pub(super) fn new(pending: PendingCall<'_>) -> Result<Self, Error> {
-        let PendingCall { call, inputs } = pending;
-        let rows = match call.rows {
-            Some(rows) => rows_of_shares(call, &inputs, rows)?,
-            None => Vec::new(),
-        };
-        let parts = if rows.is_empty() { vec![inputs] } else { split_rows(&inputs, &rows)? };
-        let (left, outputs) = (parts.len(), parts.iter().map(|_| None).collect());
-        Ok(Self { call: call.clone(), rows, unsent: parts.into_iter().enumerate().collect(), outputs, left })
-    }
-
-    /// The outputs of the whole call.
-    fn join(self) -> Result<Vec<Option<Tensor>>, Error> {
-        let mut outputs = self.outputs.into_iter().flatten();
-        if self.rows.is_empty() {
-            return Ok(outputs.next().unwrap_or_default());
-        }
-        let whole: Option<Vec<Vec<Tensor>>> = outputs.map(|share| share.into_iter().collect()).collect();
-        let joined = whole.and_then(|shares| join_rows(&shares, &self.rows));
-        let joined = joined.ok_or_else(|| {
-            let (model, rows) = (&self.call.model, self.call.rows.unwrap_or_default());
-            Error::internal(format!(
-                "the outputs of the model '{model}' for {rows} rows at a time do not fit together: each must have its rows \
-                 first, and otherwise one shape; without \"rows\", one call has all of them"
-            ))
-        })?;
-        Ok(joined.into_iter().map(Some).collect())
-    }
-}
-
-/// The rows of each share, at most `rows_max`; empty for a single one.
-fn rows_of_shares(call: &ModelCall, inputs: &[Tensor], rows_max: u32) -> Result<Vec<u32>, Error> {
-    let rows_of = |tensor: &Tensor| tensor.shape.first().copied().unwrap_or(1);
-    let mut named = call.inputs.iter().zip(inputs.iter().map(rows_of));
-    let Some((first, rows)) = named.next() else { return Ok(Vec::new()) };
-    if let Some((other, others)) = named.find(|(_, others)| *others != rows) {
-        let text = format!("the inputs must have the same rows, but '{first}' has {rows} and '{other}' has {others}");
-        return Err(Error::invalid(text));
-    }
-    let rows = u32::try_from(rows).map_err(|_| Error::invalid(format!("'{first}' has too many rows: {rows}")))?;
-    if rows <= rows_max {
-        return Ok(Vec::new());
-    }
-    let begins = (0..rows).step_by(usize::try_from(rows_max).unwrap_or(usize::MAX));
-    Ok(begins.map(|begin| rows_max.min(rows - begin)).collect())
-}
-
 impl Calls {
     pub(super) fn new(caller: StepCaller, instance: &str) -> Self {
         let (inbox, waker) = (Arc::default(), Waker::noop().clone());
         Self { caller, instance: instance.into(), inbox, waker, waiting: HashMap::new(), next: 0 }
     }
 
-    pub(super) const fn inbox(&self) -> &Arc<Inbox> {
-        &self.inbox
+    /// Takes answers of the model between the steps, for steps behind it that run other models.
+    pub(super) fn resume_answer(&self) -> ResumeAnswer {
+        let inbox = Arc::clone(&self.inbox);
+        Arc::new(move |progress| inbox.push(Item::Answer(Box::new(progress))))
     }
 
     pub(super) fn set_waker(&mut self, waker: Waker) {
@@ -230,11 +165,6 @@ impl Drop for Calls {
 }
 
 impl Inbox {
-    /// Leaves an answer of the model between the steps.
-    pub(super) fn push_answer(&self, progress: Progress) {
-        self.push(Item::Answer(Box::new(progress)));
-    }
-
     fn push(&self, item: Item) {
         self.items.push(item);
         self.waker.wake();

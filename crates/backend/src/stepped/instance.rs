@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::stepped::calls::Calls;
-use crate::stepped::progress::Progress;
+use crate::stepped::progress::{Advanced, Progress};
 use crate::{Batch, InFlightState, Instance, Request, RunWatch, Threads};
 use base::tensor::{Shape, Tensor};
 use base::time::Clock;
@@ -31,7 +31,7 @@ impl Instance for SteppedInstance {
                 request.responder.stamps.input_end = clock();
             }
             let progress = Progress::new(&self.spec, &self.steps, request, clock);
-            ready.extend(progress.advance(self.calls.as_mut()));
+            self.advance(progress, &mut ready);
         }
         self.run_engine(ready, ended, clock);
     }
@@ -39,7 +39,7 @@ impl Instance for SteppedInstance {
     fn poll_flight(&mut self, clock: Clock) -> InFlightState {
         let mut ready = Vec::new();
         while let Some(progress) = self.calls.as_mut().and_then(Calls::poll) {
-            ready.extend(progress.advance(self.calls.as_mut()));
+            self.advance(progress, &mut ready);
         }
         self.run_engine(ready, Vec::new(), clock);
         let engine = self.inner.as_mut().map_or_else(InFlightState::default, |inner| inner.poll_flight(clock));
@@ -76,6 +76,19 @@ impl Instance for SteppedInstance {
 }
 
 impl SteppedInstance {
+    /// Runs the steps of a request as far as they go. It joins those that are `ready` if the model between them is next.
+    fn advance(&mut self, progress: Progress, ready: &mut Vec<Request>) {
+        match progress.advance(self.calls.as_ref().map(Calls::resume_answer).as_ref()) {
+            Advanced::Answered => {}
+            Advanced::Ready(request) => ready.push(*request),
+            Advanced::Waits(progress, shares) => match &mut self.calls {
+                Some(calls) => calls.begin(*progress, *shares),
+                // The model was not loaded without a way to the others.
+                None => drop(progress),
+            },
+        }
+    }
+
     /// Runs the model between the steps on requests: a batch for each combination of shapes.
     fn run_engine(&mut self, requests: Vec<Request>, ended: Vec<usize>, clock: Clock) {
         let Some(inner) = &mut self.inner else { return };

@@ -9,6 +9,7 @@
 mod calls;
 mod instance;
 mod progress;
+mod shares;
 #[cfg(test)]
 mod tests;
 

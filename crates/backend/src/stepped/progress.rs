@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::details::RequestDetails;
-use crate::stepped::calls::{Calls, Inbox, Shares};
+use crate::stepped::shares::Shares;
 use crate::stepped::{checked, guarded, input, prepared_input};
 use crate::{Answer, AnswerSink, OutputNeeds, Request, Ticket, wake_afterwards};
 use base::error::{Code, Error};
@@ -23,16 +23,29 @@ pub(super) struct Progress {
     stage: Stage,
 }
 
+/// Goes on with a request that the model between the steps has answered, in its instance.
+pub(super) type ResumeAnswer = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// The point that a request has reached.
+pub(super) enum Advanced {
+    /// It is answered.
+    Answered,
+    /// The model between the steps is to run.
+    Ready(Box<Request>),
+    /// Another model is to run.
+    Waits(Box<Progress>, Box<Shares>),
+}
+
 /// The part of the list that runs.
 enum Stage {
     /// The steps before the model, or all if they are the model.
     Before(Request),
     /// The steps behind the model: its answer waits for them.
-    Behind(HeldAnswer),
+    Behind(AnswerBehind),
 }
 
 /// An answer of the model between the steps, on its way to the shard.
-struct HeldAnswer {
+struct AnswerBehind {
     answer: Answer,
     ticket: Ticket,
     sink: Arc<dyn AnswerSink>,
@@ -50,7 +63,7 @@ struct RestOfSteps {
     /// For calls of other models.
     details: Option<Arc<RequestDetails>>,
     /// Takes the answer if steps behind the model run other models: the instance goes on with it.
-    inbox: Option<Arc<Inbox>>,
+    resume: Option<ResumeAnswer>,
 }
 
 impl Progress {
@@ -61,7 +74,7 @@ impl Progress {
     }
 
     /// A request that the model between the steps has answered.
-    fn behind(held: HeldAnswer) -> Self {
+    fn behind(held: AnswerBehind) -> Self {
         let rest = &held.rest;
         let (spec, steps, clock) = (Arc::clone(&rest.spec), Arc::clone(&rest.steps), rest.clock);
         let run = steps.list.start_behind_model(|name| held.named(name));
@@ -84,28 +97,21 @@ impl Progress {
         }
     }
 
-    /// Runs its steps up to the next call of another model, which `calls` makes, to the model between the steps, or to the
-    /// answer. Returns the request if that model is to run.
-    pub(super) fn advance(mut self, calls: Option<&mut Calls>) -> Option<Request> {
+    /// Runs its steps up to the next call of another model, to the model between the steps, or to the answer. `resume` is
+    /// for steps behind the model that run other models.
+    pub(super) fn advance(mut self, resume: Option<&ResumeAnswer>) -> Advanced {
         let steps = Arc::clone(&self.steps);
-        let pending = match guarded(|| steps.list.advance(&mut self.run)) {
-            Ok(Some(pending)) => pending,
-            Ok(None) => return self.end(calls.as_deref().map(Calls::inbox)),
-            Err(error) => {
-                self.fail(error);
-                return None;
+        match guarded(|| steps.list.advance(&mut self.run)) {
+            Ok(None) => {
+                return self.end(resume).map_or(Advanced::Answered, |request| Advanced::Ready(Box::new(request)));
             }
-        };
-        let Some(calls) = calls else {
-            let error = Error::internal(format!("the model '{}' cannot be reached here", pending.call.model));
-            self.fail_call(error);
-            return None;
-        };
-        match Shares::new(pending) {
-            Ok(shares) => calls.begin(self, shares),
-            Err(error) => self.fail_call(error),
+            Ok(Some(awaited)) => match Shares::new(awaited) {
+                Ok(shares) => return Advanced::Waits(Box::new(self), Box::new(shares)),
+                Err(error) => self.fail_call(error),
+            },
+            Err(error) => self.fail(error),
         }
-        None
+        Advanced::Answered
     }
 
     /// Takes the outputs of the call that it waits for. Returns the request, which goes on, unless that fails.
@@ -148,10 +154,10 @@ impl Progress {
     }
 
     /// All steps on its side of the model have run.
-    fn end(self, inbox: Option<&Arc<Inbox>>) -> Option<Request> {
+    fn end(self, resume: Option<&ResumeAnswer>) -> Option<Request> {
         let Self { spec, steps, clock, run, stage } = self;
         match stage {
-            Stage::Before(request) if steps.engine.is_some() => prepare(&spec, &steps, run, request, clock, inbox),
+            Stage::Before(request) if steps.engine.is_some() => prepare(&spec, &steps, run, request, clock, resume),
             Stage::Before(mut request) => {
                 let outputs =
                     guarded(|| outputs(&spec, &steps, run, request.rows, |name| input(&spec, &request.inputs, name)));
@@ -193,7 +199,7 @@ fn prepare(
     run: StepRun,
     mut request: Request,
     clock: Clock,
-    inbox: Option<&Arc<Inbox>>,
+    resume: Option<&ResumeAnswer>,
 ) -> Option<Request> {
     let prepared = guarded(|| {
         let tensors = steps.list.tensors(run);
@@ -213,10 +219,10 @@ fn prepare(
         Ok((kept, inputs)) => {
             request.inputs = inputs;
             request.responder.output_needs = OutputNeeds::default();
-            let inbox = inbox.filter(|_| steps.list.has_calls_behind_model()).cloned();
-            let details = inbox.as_ref().and(request.details.clone());
+            let resume = resume.filter(|_| steps.list.has_calls_behind_model()).cloned();
+            let details = resume.as_ref().and(request.details.clone());
             let (spec, steps, rows) = (Arc::clone(spec), Arc::clone(steps), request.rows);
-            let rest = Arc::new(RestOfSteps { spec, steps, kept, rows, clock, details, inbox });
+            let rest = Arc::new(RestOfSteps { spec, steps, kept, rows, clock, details, resume });
             request.responder.answer_through(|inner| Arc::new(StepsBehind { inner, rest }));
             Some(request)
         }
@@ -237,7 +243,7 @@ fn blameless(error: Error) -> Error {
     if error.code() == Code::InvalidArgument { Error::internal(error.text().to_owned()) } else { error }
 }
 
-impl HeldAnswer {
+impl AnswerBehind {
     /// The tensor with this name: an output of the model, or a tensor from before it ran.
     fn named(&self, name: &str) -> Option<Tensor> {
         let engine = self.rest.steps.engine.as_ref()?;
@@ -270,9 +276,9 @@ impl AnswerSink for StepsBehind {
             sink.push(ticket, answer);
             return wake_afterwards(sink);
         }
-        let held = HeldAnswer { answer, ticket, sink, rest: Arc::clone(&self.rest) };
-        match &self.rest.inbox {
-            Some(inbox) => inbox.push_answer(Progress::behind(held)),
+        let held = AnswerBehind { answer, ticket, sink, rest: Arc::clone(&self.rest) };
+        match &self.rest.resume {
+            Some(resume) => resume(Progress::behind(held)),
             None => {
                 Progress::behind(held).advance(None);
             }

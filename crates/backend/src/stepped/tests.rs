@@ -1,8 +1,9 @@
 //! Tests of models with steps: the requests of an instance, and its calls of other models.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use crossbeam_queue::SegQueue;
 
 use super::*;
 use crate::gateway::{NestedCall, NestedOrder, NestedReply};
@@ -23,11 +24,11 @@ fn a_step_that_panics_fails_its_request() {
 
 /// A gateway whose calls wait for the test.
 #[derive(Default)]
-struct Calls(Mutex<VecDeque<NestedCall>>);
+struct Calls(SegQueue<NestedCall>);
 
 impl Gateway for Calls {
     fn infer(&self, call: NestedCall) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push_back(call);
+        self.0.push(call);
     }
 
     fn control(&self, _: NestedOrder) {
@@ -37,11 +38,11 @@ impl Gateway for Calls {
 
 impl Calls {
     fn take(&self) -> Option<NestedCall> {
-        self.0.lock().unwrap().pop_front()
+        self.0.pop()
     }
 
     fn len(&self) -> usize {
-        self.0.lock().unwrap().len()
+        self.0.len()
     }
 
     /// Answers the next call with its input, doubled.
@@ -303,9 +304,10 @@ fn a_client_that_leaves_and_an_instance_that_ends_withdraw_their_calls() {
     let left = TrialAnswers::default();
     let mut second = instance(LIST, &calls);
     second.run(left.batch(vec![row(1.0)]));
-    assert!(!calls.0.lock().unwrap()[0].state.is_cancelled());
+    let call = calls.take().unwrap();
+    assert!(!call.state.is_cancelled());
     drop(second);
-    assert!(calls.take().unwrap().state.is_cancelled());
+    assert!(call.state.is_cancelled());
     assert_eq!(left.outputs(1).remove(0).unwrap_err().code(), Code::Internal, "nothing answered it");
 }
 

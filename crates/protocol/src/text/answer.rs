@@ -6,7 +6,7 @@ use base::tensor::{Datatype, Tensor};
 use model::ModelSpec;
 use wire::json::writer;
 
-use super::call::{TextCall, TextPath};
+use super::call::{TextPath, TextRequest};
 use super::task::output;
 
 /// The facts that answers have besides the model's outputs.
@@ -22,7 +22,12 @@ pub struct AnswerFacts<'a> {
 ///
 /// # Errors
 /// `Internal` if an output is not what the task has; `InvalidArgument` for more dimensions than a vector has.
-pub fn encode(call: &TextCall, spec: &ModelSpec, outputs: &[Tensor], facts: AnswerFacts<'_>) -> Result<Vec<u8>, Error> {
+pub fn encode(
+    call: &TextRequest,
+    spec: &ModelSpec,
+    outputs: &[Tensor],
+    facts: AnswerFacts<'_>,
+) -> Result<Vec<u8>, Error> {
     let rows = call.texts.len();
     let mut json = Vec::new();
     match call.path {
@@ -68,7 +73,7 @@ struct Vectors {
 }
 
 impl Vectors {
-    fn read(call: &TextCall, spec: &ModelSpec, outputs: &[Tensor]) -> Result<Self, Error> {
+    fn read(call: &TextRequest, spec: &ModelSpec, outputs: &[Tensor]) -> Result<Self, Error> {
         let (tensor, rows) = (output(spec, outputs, "embedding")?, call.texts.len());
         let values = floats(tensor, rows)?;
         let size = values.len().checked_div(rows).unwrap_or_default();
@@ -99,7 +104,7 @@ impl Vectors {
 }
 
 fn embeddings(
-    call: &TextCall,
+    call: &TextRequest,
     vectors: &Vectors,
     spec: &ModelSpec,
     facts: AnswerFacts<'_>,
@@ -150,7 +155,7 @@ fn sparse(spec: &ModelSpec, outputs: &[Tensor], rows: usize, json: &mut Vec<u8>)
     })
 }
 
-fn predictions(call: &TextCall, spec: &ModelSpec, outputs: &[Tensor], json: &mut Vec<u8>) -> Result<(), Error> {
+fn predictions(call: &TextRequest, spec: &ModelSpec, outputs: &[Tensor], json: &mut Vec<u8>) -> Result<(), Error> {
     let rows = call.texts.len();
     let scores = floats(output(spec, outputs, "score")?, rows)?;
     let classes = scores.len().checked_div(rows).unwrap_or_default();
@@ -184,7 +189,7 @@ fn predictions(call: &TextCall, spec: &ModelSpec, outputs: &[Tensor], json: &mut
 }
 
 /// Writes the texts of a request with their scores, the highest first.
-fn ranks(call: &TextCall, scores: &[f32], facts: AnswerFacts<'_>, json: &mut Vec<u8>) -> Result<(), Error> {
+fn ranks(call: &TextRequest, scores: &[f32], facts: AnswerFacts<'_>, json: &mut Vec<u8>) -> Result<(), Error> {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     let score = |index: usize| scores.get(index).copied().unwrap_or_default();
     order.sort_by(|one, other| score(*other).total_cmp(&score(*one)));
@@ -243,7 +248,8 @@ fn write_floats(values: &[f32], json: &mut Vec<u8>) {
 fn floats(tensor: &Tensor, rows: usize) -> Result<Vec<f32>, Error> {
     let elements = tensor.contents.as_chunks().0.iter();
     let values: Vec<f32> = elements.map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    let is_right = tensor.datatype == Datatype::Fp32 && tensor.has_its_size() && rows > 0 && values.len() % rows == 0;
+    let is_right =
+        tensor.datatype == Datatype::Fp32 && tensor.has_its_size() && rows > 0 && values.len().is_multiple_of(rows);
     if is_right { Ok(values) } else { Err(Error::internal("an output of the model does not have its rows")) }
 }
 

@@ -6,9 +6,10 @@ use wire::json::{Document, JsonValue, ValueKind};
 use crate::limits::{TEXT_DIMENSIONS_MAX, TEXTS_MAX};
 
 /// A path of the text interfaces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TextPath {
     /// `/embed` of TEI.
+    #[default]
     Embed,
     /// `/embed_sparse` of TEI.
     EmbedSparse,
@@ -26,7 +27,7 @@ pub enum TextPath {
 
 /// A call, checked as far as its model does not matter.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct TextCall {
+pub struct TextRequest {
     /// Its path.
     pub path: TextPath,
     /// The model that it names; `None` for the only one.
@@ -51,12 +52,6 @@ pub struct TextCall {
     pub top_n: Option<usize>,
 }
 
-impl Default for TextPath {
-    fn default() -> Self {
-        Self::Embed
-    }
-}
-
 impl TextPath {
     /// The path, for errors.
     pub const fn name(self) -> &'static str {
@@ -72,7 +67,7 @@ impl TextPath {
     }
 }
 
-impl TextCall {
+impl TextRequest {
     /// Reads a body.
     ///
     /// # Errors

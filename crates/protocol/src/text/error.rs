@@ -5,7 +5,8 @@ use wire::json::writer;
 use wire::message::Reply;
 
 use super::call::TextPath;
-use crate::rest::encode::JSON;
+
+const JSON: &str = "application/json";
 
 /// The reply with an answer.
 pub fn reply(json: Vec<u8>) -> Reply {

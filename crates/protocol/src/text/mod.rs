@@ -21,6 +21,6 @@ mod task;
 mod tests;
 
 pub use answer::{AnswerFacts, encode, models_json};
-pub use call::{TextCall, TextPath};
+pub use call::{TextPath, TextRequest};
 pub use error::{error_reply, reply};
 pub use task::{TextTask, request};

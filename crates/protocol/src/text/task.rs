@@ -5,7 +5,7 @@ use base::tensor::{Datatype, Shape, Tensor, strings};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::call::{TextCall, TextPath};
+use super::call::{TextPath, TextRequest};
 use crate::check::{self, NamedTensor};
 use crate::infer::{InferRequest, ResponsePlan, SequenceParameters};
 use model::ModelSpec;
@@ -86,7 +86,7 @@ impl TextPath {
     }
 }
 
-impl TextCall {
+impl TextRequest {
     /// Returns true if a model of this task answers the call: pairs of texts are for rerankers.
     pub fn is_for(&self, task: TextTask) -> bool {
         let is_pair = self.queries.as_ref().is_some_and(|queries| !queries.is_empty());
@@ -98,7 +98,7 @@ impl TextCall {
 ///
 /// # Errors
 /// `InvalidArgument` if the model is of another task, or the call does not fit it.
-pub fn request(call: &TextCall, spec: &ModelSpec) -> Result<InferRequest, Error> {
+pub fn request(call: &TextRequest, spec: &ModelSpec) -> Result<InferRequest, Error> {
     let task = TextTask::of(spec).filter(|task| call.path.takes(*task));
     let Some(task) = task else {
         let wanted = call.path.wanted();

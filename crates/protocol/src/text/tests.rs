@@ -50,8 +50,8 @@ fn texts(shape: &[i64], values: &[&str]) -> Tensor {
     Tensor { datatype: Datatype::Bytes, shape: Shape::from_slice(shape), contents: Bytes::from(contents) }
 }
 
-fn read(path: TextPath, body: &str) -> Result<TextCall, String> {
-    TextCall::read(path, body.as_bytes()).map_err(|error| error.text().to_owned())
+fn read(path: TextPath, body: &str) -> Result<TextRequest, String> {
+    TextRequest::read(path, body.as_bytes()).map_err(|error| error.text().to_owned())
 }
 
 #[test]
@@ -91,91 +91,93 @@ fn a_body_is_texts_and_options() {
     }
 }
 
+/// Bodies that are refused, and the reasons.
+const WRONG: &[(TextPath, &str, &str)] = &[
+    (TextPath::Embed, "[]", "the body must be a JSON object"),
+    (TextPath::Embed, "{}", "'inputs' is missing"),
+    (TextPath::Embed, r#"{"inputs": null}"#, "'inputs' is missing"),
+    (TextPath::Embed, r#"{"inputs": 1}"#, "'inputs' must be a text or a list of texts, but is a number"),
+    (TextPath::Embed, r#"{"inputs": []}"#, "'inputs' cannot be empty"),
+    (TextPath::Embed, r#"{"inputs": ""}"#, "'inputs' cannot be empty: a text has no characters"),
+    (TextPath::Embed, r#"{"inputs": ["a", ""]}"#, "'inputs' cannot be empty: a text has no characters"),
+    (
+        TextPath::Embed,
+        r#"{"inputs": [1, 2]}"#,
+        "'inputs' must have texts, but has a number: token ids are not taken, send the text",
+    ),
+    (
+        TextPath::Embed,
+        r#"{"inputs": [[1], [2]]}"#,
+        "'inputs' must have texts, but has a list: token ids are not taken, send the text",
+    ),
+    (TextPath::Embed, r#"{"inputs": [true]}"#, "'inputs' must have texts, but has true or false"),
+    (
+        TextPath::Embed,
+        r#"{"inputs": "a", "truncate": false}"#,
+        "'truncate' is false, which is not served: long texts are truncated to what the model takes",
+    ),
+    (TextPath::Embed, r#"{"inputs": "a", "truncate": 1}"#, "'truncate' must be true or false, but is a number"),
+    (
+        TextPath::Embed,
+        r#"{"inputs": "a", "normalize": false}"#,
+        "'normalize' is false, which is not served: vectors are those of the model, most of which are normalised",
+    ),
+    (
+        TextPath::Embed,
+        r#"{"inputs": "a", "truncation_direction": "Left"}"#,
+        "'truncation_direction' is 'Left': texts are truncated on the right",
+    ),
+    (TextPath::Embed, r#"{"inputs": "a", "prompt_name": 1}"#, "'prompt_name' must be a text, but is a number"),
+    (TextPath::Embed, r#"{"inputs": "a", "dimensions": 0}"#, "'dimensions' must be an integer from 1 to 1048576"),
+    (TextPath::Embeddings, r#"{"inputs": "a"}"#, "'input' is missing"),
+    (
+        TextPath::Embeddings,
+        r#"{"input": "a", "encoding_format": "int8"}"#,
+        "'encoding_format' is 'int8': must be 'float' or 'base64'",
+    ),
+    (TextPath::Embeddings, r#"{"input": "a", "model": {}}"#, "'model' must be a text, but is an object"),
+    (
+        TextPath::Predict,
+        r#"{"inputs": ["a", "b", "c"]}"#,
+        "'inputs' must be a text, a pair [\"a\", \"b\"], or a list of lists with one or two texts each",
+    ),
+    (TextPath::Predict, r#"{"inputs": [["a"], ["b", "c"]]}"#, "'inputs' must be all single texts or all pairs"),
+    (
+        TextPath::Predict,
+        r#"{"inputs": "a", "raw_scores": true}"#,
+        "'raw_scores' is true, which is not served: scores are those of the model's head",
+    ),
+    (TextPath::Similarity, r#"{"inputs": "a"}"#, "'inputs' must have a string 'source_sentence'"),
+    (TextPath::Similarity, r#"{"inputs": {"source_sentence": "a"}}"#, "'sentences' is missing"),
+    (TextPath::Rerank, r#"{"texts": ["a"]}"#, "'query' must be a text with characters"),
+    (TextPath::Rerank, r#"{"query": "", "texts": ["a"]}"#, "'query' must be a text with characters"),
+    (TextPath::Rerank, r#"{"query": "q"}"#, "'documents' is missing"),
+    (TextPath::Rerank, r#"{"query": "q", "texts": "a"}"#, "'texts' must be a text or a list of texts, but is a text"),
+    (
+        TextPath::Rerank,
+        r#"{"query": "q", "texts": ["a"], "return_text": "yes"}"#,
+        "'return_text' must be true or false, but is a text",
+    ),
+    (
+        TextPath::RerankDocuments,
+        r#"{"query": "q", "documents": [{"title": "a"}]}"#,
+        "'documents' must have texts, but has an object",
+    ),
+    (
+        TextPath::RerankDocuments,
+        r#"{"query": "q", "documents": ["a"], "top_n": 0}"#,
+        "'top_n' must be an integer from 1 to 2048",
+    ),
+];
+
 #[test]
 fn a_wrong_body_is_refused_with_its_member() {
-    use TextPath::{Embed, Embeddings, Predict, Rerank, RerankDocuments, Similarity};
-    let many = format!(r#"{{"inputs": [{}]}}"#, vec!["\"a\""; TEXTS_MAX + 1].join(","));
-    for (path, body, want) in [
-        (Embed, "[]", "the body must be a JSON object"),
-        (Embed, "{}", "'inputs' is missing"),
-        (Embed, r#"{"inputs": null}"#, "'inputs' is missing"),
-        (Embed, r#"{"inputs": 1}"#, "'inputs' must be a text or a list of texts, but is a number"),
-        (Embed, r#"{"inputs": []}"#, "'inputs' cannot be empty"),
-        (Embed, r#"{"inputs": ""}"#, "'inputs' cannot be empty: a text has no characters"),
-        (Embed, r#"{"inputs": ["a", ""]}"#, "'inputs' cannot be empty: a text has no characters"),
-        (
-            Embed,
-            r#"{"inputs": [1, 2]}"#,
-            "'inputs' must have texts, but has a number: token ids are not taken, send the text",
-        ),
-        (
-            Embed,
-            r#"{"inputs": [[1], [2]]}"#,
-            "'inputs' must have texts, but has a list: token ids are not taken, send the text",
-        ),
-        (Embed, r#"{"inputs": [true]}"#, "'inputs' must have texts, but has true or false"),
-        (Embed, many.as_str(), "'inputs' has 2049 texts, more than the 2048 allowed"),
-        (
-            Embed,
-            r#"{"inputs": "a", "truncate": false}"#,
-            "'truncate' is false, which is not served: long texts are truncated to what the model takes",
-        ),
-        (Embed, r#"{"inputs": "a", "truncate": 1}"#, "'truncate' must be true or false, but is a number"),
-        (
-            Embed,
-            r#"{"inputs": "a", "normalize": false}"#,
-            "'normalize' is false, which is not served: vectors are those of the model, most of which are normalised",
-        ),
-        (
-            Embed,
-            r#"{"inputs": "a", "truncation_direction": "Left"}"#,
-            "'truncation_direction' is 'Left': texts are truncated on the right",
-        ),
-        (Embed, r#"{"inputs": "a", "prompt_name": 1}"#, "'prompt_name' must be a text, but is a number"),
-        (Embed, r#"{"inputs": "a", "dimensions": 0}"#, "'dimensions' must be an integer from 1 to 1048576"),
-        (Embeddings, r#"{"inputs": "a"}"#, "'input' is missing"),
-        (
-            Embeddings,
-            r#"{"input": "a", "encoding_format": "int8"}"#,
-            "'encoding_format' is 'int8': must be 'float' or 'base64'",
-        ),
-        (Embeddings, r#"{"input": "a", "model": {}}"#, "'model' must be a text, but is an object"),
-        (
-            Predict,
-            r#"{"inputs": ["a", "b", "c"]}"#,
-            "'inputs' must be a text, a pair [\"a\", \"b\"], or a list of lists with one or two texts each",
-        ),
-        (Predict, r#"{"inputs": [["a"], ["b", "c"]]}"#, "'inputs' must be all single texts or all pairs"),
-        (
-            Predict,
-            r#"{"inputs": "a", "raw_scores": true}"#,
-            "'raw_scores' is true, which is not served: scores are those of the model's head",
-        ),
-        (Similarity, r#"{"inputs": "a"}"#, "'inputs' must have a string 'source_sentence'"),
-        (Similarity, r#"{"inputs": {"source_sentence": "a"}}"#, "'sentences' is missing"),
-        (Rerank, r#"{"texts": ["a"]}"#, "'query' must be a text with characters"),
-        (Rerank, r#"{"query": "", "texts": ["a"]}"#, "'query' must be a text with characters"),
-        (Rerank, r#"{"query": "q"}"#, "'documents' is missing"),
-        (Rerank, r#"{"query": "q", "texts": "a"}"#, "'texts' must be a text or a list of texts, but is a text"),
-        (
-            Rerank,
-            r#"{"query": "q", "texts": ["a"], "return_text": "yes"}"#,
-            "'return_text' must be true or false, but is a text",
-        ),
-        (
-            RerankDocuments,
-            r#"{"query": "q", "documents": [{"title": "a"}]}"#,
-            "'documents' must have texts, but has an object",
-        ),
-        (
-            RerankDocuments,
-            r#"{"query": "q", "documents": ["a"], "top_n": 0}"#,
-            "'top_n' must be an integer from 1 to 2048",
-        ),
-    ] {
-        assert_eq!(read(path, body), Err(want.to_owned()), "{body}");
+    for (path, body, want) in WRONG {
+        assert_eq!(read(*path, body), Err((*want).to_owned()), "{body}");
     }
-    assert_eq!(TextCall::read(Embed, b"{").unwrap_err().code(), Code::MalformedJson);
+    let many = format!(r#"{{"inputs": [{}]}}"#, vec!["\"a\""; TEXTS_MAX + 1].join(","));
+    assert_eq!(read(TextPath::Embed, &many), Err("'inputs' has 2049 texts, more than the 2048 allowed".to_owned()));
+    assert_eq!(TextRequest::read(TextPath::Embed, b"{").unwrap_err().code(), Code::MalformedJson);
 }
 
 #[test]

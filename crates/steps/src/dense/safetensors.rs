@@ -45,8 +45,11 @@ pub fn read(file: &[u8]) -> Result<DenseWeights, String> {
     Ok(DenseWeights { matrix, bias, columns })
 }
 
+/// The values of a tensor, and its shape.
+type ShapedValues = (Vec<f32>, Vec<usize>);
+
 /// The numbers and the shape of a tensor; `None` if the file does not have it.
-fn tensor(members: &[PlacedMember], tensors: &[u8], name: &str) -> Result<Option<(Vec<f32>, Vec<usize>)>, String> {
+fn tensor(members: &[PlacedMember], tensors: &[u8], name: &str) -> Result<Option<ShapedValues>, String> {
     let Some(entry) = members.iter().find(|member| member.name == name) else { return Ok(None) };
     let wrong = |what: &str| format!("'{name}': {what}");
     let PlacedValue::Table(fields) = &entry.value.value else { return Err(wrong("its entry is not an object")) };

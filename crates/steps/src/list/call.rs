@@ -41,7 +41,7 @@ pub const FIELDS: &[Field] = &[
 
 /// A call of another model, as a list has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModelCall {
+pub struct StepCall {
     /// The name of the model.
     pub model: String,
     /// Its version; `None` for any.
@@ -54,7 +54,7 @@ pub struct ModelCall {
     pub outputs: Vec<String>,
 }
 
-/// The tensors of a call in the list, in the order of [`ModelCall::inputs`] and [`ModelCall::outputs`].
+/// The tensors of a call in the list, in the order of [`StepCall::inputs`] and [`StepCall::outputs`].
 pub struct CallTensors {
     /// The names of the tensors that it reads.
     pub read: Vec<String>,
@@ -62,7 +62,7 @@ pub struct CallTensors {
     pub written: Vec<String>,
 }
 
-impl ModelCall {
+impl StepCall {
     /// Builds a call from its checked parameters and the members of its step.
     ///
     /// # Errors

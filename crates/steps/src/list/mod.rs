@@ -25,8 +25,8 @@ use base::error::Error;
 use wire::json::placed;
 use wire::placed::{Placed, PlacedMember, PlacedValue};
 
-pub use self::call::ModelCall;
-pub use self::run::{PendingCall, StepRun, StepTensors};
+pub use self::call::StepCall;
+pub use self::run::{AwaitedCall, StepRun, StepTensors};
 use crate::KINDS;
 use crate::fields::{ReadStepFile, StepFields, line, quoted};
 use crate::kind::{Step, StepKind, StepPort};
@@ -58,7 +58,7 @@ struct ListInput {
 }
 
 struct ListedStep {
-    work: StepWork,
+    work: ListedWork,
     /// For each input port, the index of the tensor.
     inputs: Vec<Option<usize>>,
     /// For each output port, the index of the tensor.
@@ -66,9 +66,9 @@ struct ListedStep {
 }
 
 /// The work of a step.
-enum StepWork {
+enum ListedWork {
     /// Another model runs.
-    Call(ModelCall),
+    Call(StepCall),
     /// The step computes.
     Own(&'static StepKind, Box<dyn Step>),
 }
@@ -106,11 +106,11 @@ impl StepList {
 
     /// Returns true if all steps are short ([`StepKind::is_short`]).
     pub fn is_short(&self) -> bool {
-        self.steps.iter().all(|step| matches!(step.work, StepWork::Own(kind, _) if kind.is_short))
+        self.steps.iter().all(|step| matches!(step.work, ListedWork::Own(kind, _) if kind.is_short))
     }
 
-    /// The models that steps run ([`ModelCall`]), in order.
-    pub fn calls(&self) -> impl Iterator<Item = &ModelCall> {
+    /// The models that steps run ([`StepCall`]), in order.
+    pub fn calls(&self) -> impl Iterator<Item = &StepCall> {
         self.steps.iter().filter_map(ListedStep::call)
     }
 
@@ -203,7 +203,7 @@ impl StepList {
         let step = (kind.build)(&fields)?;
         let inputs = read.into_iter().map(|name| name.map(|name| self.index_of_read(name))).collect();
         let outputs = written.into_iter().map(|name| name.map(|name| self.index_of(name))).collect();
-        self.steps.push(ListedStep { work: StepWork::Own(kind, step), inputs, outputs });
+        self.steps.push(ListedStep { work: ListedWork::Own(kind, step), inputs, outputs });
         Ok(())
     }
 
@@ -233,10 +233,10 @@ impl StepList {
             )));
         }
         fields.check(&STRUCTURE)?;
-        let (call, tensors) = ModelCall::build(&fields)?;
+        let (call, tensors) = StepCall::build(&fields)?;
         let inputs = tensors.read.into_iter().map(|name| Some(self.index_of_read(name))).collect();
         let outputs = tensors.written.into_iter().map(|name| Some(self.index_of(name))).collect();
-        self.steps.push(ListedStep { work: StepWork::Call(call), inputs, outputs });
+        self.steps.push(ListedStep { work: ListedWork::Call(call), inputs, outputs });
         Ok(())
     }
 
@@ -268,10 +268,10 @@ impl fmt::Debug for StepList {
 }
 
 impl ListedStep {
-    const fn call(&self) -> Option<&ModelCall> {
+    const fn call(&self) -> Option<&StepCall> {
         match &self.work {
-            StepWork::Call(call) => Some(call),
-            StepWork::Own(..) => None,
+            ListedWork::Call(call) => Some(call),
+            ListedWork::Own(..) => None,
         }
     }
 }

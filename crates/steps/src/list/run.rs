@@ -5,8 +5,8 @@ use std::ops::Range;
 use base::error::Error;
 use base::tensor::Tensor;
 
-use super::call::{ModelCall, NAME};
-use super::{ListedStep, StepList, StepWork};
+use super::call::{NAME, StepCall};
+use super::{ListedStep, ListedWork, StepList};
 
 /// A run of the steps on one side of the model: its tensors, and its place in the list.
 #[derive(Debug)]
@@ -18,10 +18,10 @@ pub struct StepRun {
 
 /// A call of another model that a run waits for.
 #[derive(Debug)]
-pub struct PendingCall<'a> {
+pub struct AwaitedCall<'a> {
     /// The model and the names of its tensors.
-    pub call: &'a ModelCall,
-    /// The inputs, in the order of [`ModelCall::inputs`].
+    pub call: &'a StepCall,
+    /// The inputs, in the order of [`StepCall::inputs`].
     pub inputs: Vec<Tensor>,
 }
 
@@ -73,28 +73,28 @@ impl StepList {
     ///
     /// # Errors
     /// As [`Self::begin`].
-    pub fn advance(&self, run: &mut StepRun) -> Result<Option<PendingCall<'_>>, Error> {
+    pub fn advance(&self, run: &mut StepRun) -> Result<Option<AwaitedCall<'_>>, Error> {
         while let Some((index, step)) = self.next_step(run) {
             let results = match &step.work {
-                StepWork::Call(call) => {
+                ListedWork::Call(call) => {
                     let inputs = call_inputs(call, step, &run.by_index);
                     let inputs = inputs.map_err(|error| self.in_step(index, error))?;
-                    return Ok(Some(PendingCall { call, inputs }));
+                    return Ok(Some(AwaitedCall { call, inputs }));
                 }
-                StepWork::Own(..) => step.run(&run.by_index).map_err(|error| self.in_step(index, error))?,
+                ListedWork::Own(..) => step.run(&run.by_index).map_err(|error| self.in_step(index, error))?,
             };
             run.end_step(step, results);
         }
         Ok(None)
     }
 
-    /// Takes the outputs of the call that a run waits for, in the order of [`ModelCall::outputs`].
+    /// Takes the outputs of the call that a run waits for, in the order of [`StepCall::outputs`].
     ///
     /// # Errors
     /// `Internal` if the model left one out.
     pub fn resume(&self, run: &mut StepRun, outputs: Vec<Option<Tensor>>) -> Result<(), Error> {
         let Some((index, step)) = self.next_step(run) else { return Ok(()) };
-        let StepWork::Call(call) = &step.work else { return Ok(()) };
+        let ListedWork::Call(call) = &step.work else { return Ok(()) };
         let given = call.outputs.iter().zip(outputs.iter().map(Option::as_ref).chain(std::iter::repeat(None)));
         if let Some((name, _)) = given.into_iter().find(|(_, output)| output.is_none()) {
             let error = Error::internal(format!("the model '{}' gave no output '{name}'", call.model));
@@ -174,13 +174,13 @@ impl StepTensors<'_> {
 impl ListedStep {
     pub(super) fn kind_name(&self) -> &'static str {
         match &self.work {
-            StepWork::Call(_) => NAME,
-            StepWork::Own(kind, _) => kind.name,
+            ListedWork::Call(_) => NAME,
+            ListedWork::Own(kind, _) => kind.name,
         }
     }
 
     fn run(&self, tensors: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
-        let StepWork::Own(kind, step) = &self.work else { return Ok(Vec::new()) };
+        let ListedWork::Own(kind, step) = &self.work else { return Ok(Vec::new()) };
         let inputs = self.inputs.iter().map(|index| index.and_then(|index| tensors.get(index)?.as_ref()));
         let inputs: Vec<_> = inputs.collect();
         let given = kind.inputs.iter().zip(&inputs);
@@ -191,7 +191,7 @@ impl ListedStep {
     }
 }
 
-fn call_inputs(call: &ModelCall, step: &ListedStep, tensors: &[Option<Tensor>]) -> Result<Vec<Tensor>, Error> {
+fn call_inputs(call: &StepCall, step: &ListedStep, tensors: &[Option<Tensor>]) -> Result<Vec<Tensor>, Error> {
     let tensor = |index: &Option<usize>| index.and_then(|index| tensors.get(index)?.clone());
     let inputs = call.inputs.iter().zip(&step.inputs);
     inputs.map(|(name, index)| tensor(index).ok_or_else(|| needs(name))).collect()

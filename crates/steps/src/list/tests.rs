@@ -136,7 +136,7 @@ fn a_run_stops_where_another_model_runs_and_goes_on_with_its_outputs() {
     assert_eq!(list.outputs().collect::<Vec<_>>(), ["crops", "read", "sure", "y"]);
     assert!(!list.is_short() && !list.has_calls_behind_model());
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let call = ModelCall {
+    let call = StepCall {
         model: "reader".to_owned(),
         version: Some(2),
         rows: Some(1),
