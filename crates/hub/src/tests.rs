@@ -134,7 +134,11 @@ fn inputs_and_outputs_follow_from_the_graph() {
         let text = got.map_or_else(|error| error, |derived| derived.steps);
         assert!(text.contains(want), "{inputs} {outputs:?}: {text}");
     };
-    check("input_ids", &[states], r#""outputs": {"ids": "input_ids", "mask": "attention_mask", "length": "token_count"}"#);
+    check(
+        "input_ids",
+        &[states],
+        r#""outputs": {"ids": "input_ids", "mask": "attention_mask", "length": "token_count"}"#,
+    );
     check("input_ids input_type", &[states], r#""type_ids": "input_type""#);
     check("input_ids position_ids", &[states], "model.onnx: no step makes the input 'position_ids'");
     check("attention_mask", &[states], "model.onnx: it has no input 'input_ids': it has 'attention_mask' [-1, -1]");
