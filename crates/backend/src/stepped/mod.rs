@@ -4,7 +4,7 @@
 //! engine. A step that panics, which none should, fails its request alone.
 //!
 //! A request whose step runs another model waits in its instance until the outputs are there; the instance serves others
-//! meanwhile ([`calls`]).
+//! meanwhile.
 
 mod calls;
 mod instance;
