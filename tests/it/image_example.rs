@@ -83,7 +83,7 @@ fn pictures_are_answered_as_their_model_py_files_do() {
     let mut ask = Command::new(env!("CARGO_BIN_EXE_deuteron"));
     ask.args(["ask", "page_orientation", "--url", &format!("http://{}", server.http()), "--input"]).arg(&path);
     let asked = run(&mut ask);
-    assert!(asked.contains(r#""labels":["upright","#), "{asked}");
+    assert!(asked.contains(r#""shape":[1,2],"data":["upright","#), "{asked}");
 
     let mut check = Command::new(python.python());
     check.arg("-B").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/image/check.py")).arg(models.path());
