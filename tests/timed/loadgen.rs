@@ -315,7 +315,7 @@ fn the_program_fails_where_nothing_succeeds_and_says_why() {
     check(&format!("-m m -u {address} -b 2"), "-b 2: the model takes no batches");
     check(&format!("-m m -u {address} --pid=4294967295 --request-count=1"), "process 4294967295");
     check(&format!("-m m -u {address} --streaming"), "perf_analyzer's flag '--streaming' is not supported");
-    check(&format!("-m m -i grpc -u {address}"), "malformed answer");
+    check(&format!("-m m -i grpc -u {address}"), "the server answers by HTTP/1.1: use -i http");
 }
 
 #[test]
