@@ -95,7 +95,7 @@ fn pictures_are_answered_as_their_model_py_files_do() {
 #[test]
 fn their_steps_and_model_py_files_answer_the_same() {
     let Some((models, environment)) = models() else { return };
-    for (model, count) in [("page_orientation", 40), ("page_layout", 10)] {
+    for (model, count) in [("page_orientation", 12), ("page_layout", 3)] {
         let mut compare = Command::new(env!("CARGO_BIN_EXE_deuteron"));
         compare
             .args(["steps", "compare", "--tolerance=1e-3", &format!("--count={count}")])

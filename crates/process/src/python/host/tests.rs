@@ -304,7 +304,8 @@ fn still_clock() -> Instant {
 #[test]
 fn a_process_whose_output_the_log_has_no_room_for_waits_alone() {
     let host = PythonHost::start("python-host", FULL_LOG, still_clock, std::env::vars_os().collect()).unwrap();
-    let (talker, main) = start(&host, "talker", "read line; echo said; while :; do echo more; done");
+    // More than a pipe and a read take; without end, the lines would fill the memory of a slow machine.
+    let (talker, main) = start(&host, "talker", "read line; echo said; yes more | head -n 40000; exec sleep 1000");
     let (last, last_main) = start(&host, "last", "read line; echo words; exit 3");
     for main in [&main, &last_main] {
         rustix::io::write(main, b"\n").unwrap();
