@@ -1,4 +1,4 @@
-//! Folders of the Hugging Face hub as models: [`derive`] turns the files of a folder, and the inputs and outputs of its ONNX
+//! Folders of the Hugging Face hub as models: [`derive()`] turns the files of a folder, and the inputs and outputs of its ONNX
 //! file, into the text of a `config.pbtxt` and of a `steps.json`, which is all that the server needs. Both texts can be kept and
 //! edited. Opens no files: the caller lists them and reads those that are asked for.
 //!
