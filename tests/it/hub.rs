@@ -104,7 +104,7 @@ fn folders_answer_as_transformers_and_sentence_transformers_do() {
     ] {
         assert!(log.contains(line), "{line}: {log}");
     }
-    // What a client sends is checked by the steps.
+    // The steps check the inputs of clients.
     let prompt = json!({"text": "a", "prompt_name": "other"}).to_string();
     let answer = http::post(server.http(), "/v2/models/minilm/generate", prompt.as_bytes()).unwrap();
     let want = r#"'prompt_name' has \"other\"; known are \"query\", \"passage\", \"plain\""#;

@@ -15,7 +15,7 @@ use crate::graph::OnnxDraft;
 /// Writes the head of a model, and the outputs of the graph.
 pub(crate) fn finish(draft: &mut OnnxDraft<'_>, config: &TransformerConfig, hidden: &str) -> Result<(), Error> {
     let width = config.width;
-    // What is per token is computed in the form of hidden states, and then has a shape of its own again.
+    // Outputs of each token are computed in the form of hidden states, and get their own shape afterwards.
     match config.head {
         ModelHead::Encoder => {
             let hidden = unflatten(draft, hidden.to_owned(), width);

@@ -83,7 +83,7 @@ impl SteppedInstance {
             Advanced::Ready(request) => ready.push(*request),
             Advanced::Waits(progress, shares) => match &mut self.calls {
                 Some(calls) => calls.begin(*progress, *shares),
-                // The model was not loaded without a way to the others.
+                // Cannot happen: `SteppedModel::new` refuses such a list without a caller. Its client gets an internal error.
                 None => drop(progress),
             },
         }

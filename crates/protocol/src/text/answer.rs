@@ -248,9 +248,15 @@ fn write_floats(values: &[f32], json: &mut Vec<u8>) {
 fn floats(tensor: &Tensor, rows: usize) -> Result<Vec<f32>, Error> {
     let elements = tensor.contents.as_chunks().0.iter();
     let values: Vec<f32> = elements.map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    let is_right =
-        tensor.datatype == Datatype::Fp32 && tensor.has_its_size() && rows > 0 && values.len().is_multiple_of(rows);
-    if is_right { Ok(values) } else { Err(Error::internal("an output of the model does not have its rows")) }
+    let has_rows = rows > 0 && values.len().is_multiple_of(rows);
+    if tensor.datatype != Datatype::Fp32 || !tensor.has_its_size() || !has_rows {
+        return Err(Error::internal("an output of the model does not have its rows"));
+    }
+    // JSON has no numbers for them.
+    if values.iter().any(|value| !value.is_finite()) {
+        return Err(Error::internal("an output of the model has a number that is not finite"));
+    }
+    Ok(values)
 }
 
 fn integers(tensor: &Tensor) -> Result<Vec<i64>, Error> {

@@ -129,6 +129,7 @@ const WRONG: &[(TextPath, &str, &str)] = &[
     ),
     (TextPath::Embed, r#"{"inputs": "a", "prompt_name": 1}"#, "'prompt_name' must be a text, but is a number"),
     (TextPath::Embed, r#"{"inputs": "a", "dimensions": 0}"#, "'dimensions' must be an integer from 1 to 1048576"),
+    (TextPath::Embed, r#"{"inputs": "a", "dimensions": 1048577}"#, "'dimensions' must be an integer from 1 to 1048576"),
     (TextPath::Embeddings, r#"{"inputs": "a"}"#, "'input' is missing"),
     (
         TextPath::Embeddings,
@@ -309,6 +310,8 @@ fn outputs_that_do_not_fit_are_the_models_fault() {
     let rows = "an output of the model does not have its rows";
     check(TextPath::Embed, two, &embedder(), &[floats(&[3], &[1.0; 3])], rows);
     check(TextPath::Embed, two, &embedder(), &[floats(&[2, 3], &[1.0; 3])], rows);
+    let infinite = [floats(&[2, 3], &[1.0, 0.0, f32::NAN, 0.0, f32::INFINITY, 0.0])];
+    check(TextPath::Embed, two, &embedder(), &infinite, "an output of the model has a number that is not finite");
     check(TextPath::Embed, two, &embedder(), &[], "model 'm' did not produce the output 'embedding'");
     let sizes = [integers(&[2, 1], &[5, 9]), floats(&[2, 2], &[0.5; 4]), integers(&[2, 1], &[2, 1])];
     check(TextPath::EmbedSparse, two, &sparse(), &sizes, "the outputs of model 'm' have different sizes");
