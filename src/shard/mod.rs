@@ -15,6 +15,7 @@ pub mod connections;
 pub mod deadline;
 pub mod gateway;
 pub mod lifecycle;
+mod load_watch;
 pub mod mailbox;
 pub mod models;
 pub mod nested_queue;
@@ -52,7 +53,6 @@ use crate::shard::models::model_table::ModelTable;
 use crate::shard::models::shard_caches::ShardCaches;
 use crate::shard::requests::nested;
 use crate::shard::requests::shard_requests::ShardRequests;
-use crate::shard::services::load_watch;
 use crate::shard::services::shard_services::ShardServices;
 use crate::shard::sessions::accept::{accept, listen};
 use crate::shard::sessions::shard_sessions::ShardSessions;
@@ -189,7 +189,7 @@ impl Shard {
         let Some(mailbox) = self.server_context.control_link.mailboxes.get(self.index) else { return };
         while let Some(news) = mailbox.poll_news() {
             match news {
-                ShardNews::Keys(table) => self.requests.keys.set(&table),
+                ShardNews::Keys(table) => self.requests.admission.set_keys(&table),
                 ShardNews::Models(change) => {
                     let number = change.number;
                     self.models.handle_change(change);
@@ -279,7 +279,7 @@ async fn sweep(shard: Rc<Shard>) {
     let mut swept_at = clock::now();
     let mut idle_before = executor::idle_time();
     loop {
-        let is_short = shard.gives_up(MemoryStep::KeepAlive);
+        let is_short = shard.server_context.memory.gives_up(MemoryStep::KeepAlive);
         executor::sleep(if is_short { SWEEP_INTERVAL_SHORT } else { SWEEP_INTERVAL }).await;
         let now = clock::now();
         shard.give_up(now);

@@ -11,7 +11,7 @@ use crate::metrics::{
     GpuBoard, HostCells, LatencyOptions, LoadBoard, ModelCacheCells, ReloadCells, ShardCells, StoreCells, TlsBoard,
 };
 use crate::policy::{ClientPolicy, ConnectionTimeouts, ConsoleRules, KeepAlivePolicy};
-use crate::pressure::MemoryBoard;
+use crate::pressure::{MemoryBoard, MemoryStep};
 use crate::protocol::front_end::FrontEnds;
 use crate::protocol::keys::KeyTable;
 use crate::queue::cache_link::CacheLink;
@@ -62,6 +62,25 @@ pub struct ServerContext {
     pub traces: TraceLink,
     /// Logs a warning.
     pub warn: fn(&str),
+}
+
+/// The facts of a shard that its parts share.
+#[derive(Clone)]
+pub struct ShardContext {
+    /// The shard's place among the shards.
+    pub index: usize,
+    /// The state that all threads share.
+    pub server: Arc<ServerContext>,
+    /// The shard's counters.
+    pub cells: Arc<ShardCells>,
+}
+
+impl ShardContext {
+    /// Those of the shard of this index.
+    pub fn new(server: &Arc<ServerContext>, index: usize) -> Self {
+        let cells = server.metrics.shard_cells.get(index).map(Arc::clone).unwrap_or_default();
+        Self { index, server: Arc::clone(server), cells }
+    }
 }
 
 /// The options of the server as a whole that clients see.
@@ -177,6 +196,13 @@ pub struct MemoryBudgets {
     pub cache_size: usize,
     /// The memory to be given up as that of the process fills.
     pub board: MemoryBoard,
+}
+
+impl MemoryBudgets {
+    /// Returns true if this is given up now.
+    pub fn gives_up(&self, step: MemoryStep) -> bool {
+        self.board.gives_up(step)
+    }
 }
 
 /// The counters behind the metrics endpoint.

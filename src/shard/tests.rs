@@ -40,6 +40,7 @@ use crate::shard::requests::infer::Arrival;
 use crate::shard::requests::reply_stream::ReplyStream;
 use crate::shard::requests::rest;
 use crate::shard::requests::tracing::HttpTrace;
+use crate::shard::server_context::ShardContext;
 use crate::shard::sessions::accept::ACCEPTS_IN_TURN;
 use crate::tensor::{Datatype, Shape, Tensor};
 use crate::time::Instant;
@@ -107,27 +108,28 @@ fn no_control() -> ControlSender {
     Arc::new(|_| ())
 }
 
-fn server_context(cache_size: usize) -> Arc<ServerContext> {
+fn server_context(cache_size: usize) -> ServerContext {
     let mut context = trial::server_context(1, no_control());
     Arc::get_mut(&mut context.memory).unwrap().cache_size = cache_size;
-    Arc::new(context)
+    context
 }
 
 /// A shard with these models.
-fn shard(threads: &Threads, models: Vec<(ServedModel, Option<QueueProducer>)>) -> Rc<Shard> {
+fn shard(threads: &Threads, context: ServerContext, models: Vec<(ServedModel, Option<QueueProducer>)>) -> Rc<Shard> {
     let models = models
         .into_iter()
         .map(|(served, producer)| LocalModel::begin(Arc::new(served), producer, threads, &no_control()).unwrap());
-    let context = server_context(1 << 16);
-    let cells = Arc::clone(&context.metrics.shard_cells[0]);
+    let context = Arc::new(context);
+    let own = ShardContext::new(&context, 0);
+    let cells = Arc::clone(&own.cells);
     let receive_budget = ShardReceiveBudget::new(Arc::clone(&context.memory.receive), Arc::clone(&cells));
     Rc::new(Shard {
         index: 0,
         connections: Rc::new(Connections::new(ConnectionBounds { count_max: 1, address_count_max: 0 })),
         sessions: ShardSessions::new(&context, receive_budget),
-        requests: ShardRequests::new(&context, 0),
-        models: ModelTable::new(models, Arc::default(), no_control()),
-        caches: ShardCaches::new(&context, 0),
+        requests: ShardRequests::new(own.clone()),
+        models: ModelTable::new(models, Arc::default(), own.clone()),
+        caches: ShardCaches::new(own),
         services: ShardServices::new(None, &context.traces),
         threads: threads.clone(),
         cells,
@@ -145,8 +147,17 @@ fn on_shard<T: Send + 'static, F: Future<Output = T> + 'static>(
     models: Vec<(ServedModel, Option<QueueProducer>)>,
     body: impl FnOnce(Rc<Shard>) -> F + Send,
 ) -> T {
+    on_shard_of(server_context(1 << 16), models, body)
+}
+
+/// The same on a shard of a server with this context.
+fn on_shard_of<T: Send + 'static, F: Future<Output = T> + 'static>(
+    context: ServerContext,
+    models: Vec<(ServedModel, Option<QueueProducer>)>,
+    body: impl FnOnce(Rc<Shard>) -> F + Send,
+) -> T {
     threads::enter(1, |threads| {
-        let shard = shard(threads, models);
+        let shard = shard(threads, context, models);
         Runtime::new(IoPath::Auto, Spin::Off).unwrap().run(body(shard)).unwrap()
     })
 }
@@ -345,11 +356,20 @@ fn inference_is_refused_from_the_third_step_on_and_in_slots_for_all_but_it() {
             pressure.handle_look(limit / 100 * percent, Instant::ZERO);
             board.show(&pressure);
             let answer = post(&shard, "m", &format!("{{{INPUTS}}}")).await;
-            let of_slot =
-                |slot| shard.check_capacity(slot, Some(ApiCategory::Inference)).err().map(|error| error.code());
+            let of_slot = |slot| {
+                shard
+                    .requests
+                    .admission
+                    .check_capacity(slot, Some(ApiCategory::Inference))
+                    .err()
+                    .map(|error| error.code())
+            };
             let (count, memory) = (of_slot(Some(ReservedFor::Count)), of_slot(Some(ReservedFor::Memory)));
             assert_eq!((count, memory), (Some(Code::Unavailable), Some(Code::Exhausted)));
-            assert_eq!(shard.check_capacity(Some(ReservedFor::Memory), Some(ApiCategory::Health)), Ok(()));
+            assert_eq!(
+                shard.requests.admission.check_capacity(Some(ReservedFor::Memory), Some(ApiCategory::Health)),
+                Ok(())
+            );
             out.push((board.step().label(), answer.contains("--memory-limit")));
         }
         out
@@ -361,16 +381,16 @@ fn inference_is_refused_from_the_third_step_on_and_in_slots_for_all_but_it() {
 
 #[test]
 fn so_many_requests_wait_for_models_and_the_next_is_refused_and_counted() {
-    let (text, refused, ended) = on_shard(Vec::new(), |mut shard| async move {
-        let context = &mut Rc::get_mut(&mut shard).unwrap().server_context;
-        Arc::get_mut(context).unwrap().control_link.model_wait = Some(Duration::from_secs(1));
+    let mut context = trial::server_context(1, no_control());
+    context.control_link.model_wait = Some(Duration::from_secs(1));
+    let (text, refused, ended) = on_shard_of(context, Vec::new(), |shard| async move {
         let waits = &shard.server_context.control_link.waits;
         let held: Vec<_> = (0..MODEL_WAITS_MAX).map_while(|_| waits.admit_wait(MODEL_WAITS_MAX)).collect();
         assert_eq!(held.len(), MODEL_WAITS_MAX);
-        let text = shard.want("absent", None).await.unwrap_err().text().to_owned();
+        let text = shard.models.want("absent", None).await.unwrap_err().text().to_owned();
         drop(held);
         // There is room now, but no thread that loads: the reply is dropped.
-        let ended = shard.want("absent", None).await.is_err();
+        let ended = shard.models.want("absent", None).await.is_err();
         (text, shard.cells.model_waits.refused.get(), ended)
     });
     assert_eq!(text, "4096 requests wait for models to be loaded (the limit); try again later");

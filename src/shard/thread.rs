@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::backend::Threads;
 use crate::error::Error;
-use crate::metrics::ShardCells;
 use crate::model::repository::index::RepositoryOverview;
 use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::ServedModel;
@@ -16,6 +15,7 @@ use crate::shard::connections::{ConnectionBounds, Connections};
 use crate::shard::models::model_table::{LocalModel, ModelTable};
 use crate::shard::models::shard_caches::ShardCaches;
 use crate::shard::requests::shard_requests::ShardRequests;
+use crate::shard::server_context::ShardContext;
 use crate::shard::services::shard_services::ShardServices;
 use crate::shard::sessions::shard_sessions::ShardSessions;
 use crate::shard::{ListeningSockets, ServerContext, Shard};
@@ -112,7 +112,8 @@ impl Shard {
         let local =
             |(served, producer)| LocalModel::begin(served, producer, threads, &server_context.control_link.control);
         let models: Vec<_> = models.into_iter().map(local).collect::<Result<_, _>>()?;
-        let cells: Arc<ShardCells> = server_context.metrics.shard_cells.get(index).map(Arc::clone).unwrap_or_default();
+        let own = ShardContext::new(&server_context, index);
+        let cells = Arc::clone(&own.cells);
         let receive_budget = ShardReceiveBudget::new(Arc::clone(&server_context.memory.receive), Arc::clone(&cells));
         Ok(Self {
             index,
@@ -122,9 +123,9 @@ impl Shard {
                 address_count_max: server_context.connection_limits.address_connections_max,
             })),
             sessions: ShardSessions::new(&server_context, receive_budget),
-            requests: ShardRequests::new(&server_context, index),
-            models: ModelTable::new(models, overview, Arc::clone(&server_context.control_link.control)),
-            caches: ShardCaches::new(&server_context, index),
+            requests: ShardRequests::new(own.clone()),
+            models: ModelTable::new(models, overview, own.clone()),
+            caches: ShardCaches::new(own),
             services: ShardServices::new(server_context.shared_memory.as_ref(), &server_context.traces),
             threads: threads.clone(),
             server_context,

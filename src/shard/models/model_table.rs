@@ -16,6 +16,7 @@ use crate::queue::model_queue::queue_producer::QueueProducer;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::shard::mailbox::{ControlEvent, ControlSender, HandleRoute, ModelChange, ModelHandle};
 use crate::shard::models::ensemble_steps::EnsembleSteps;
+use crate::shard::server_context::ShardContext;
 
 /// One shard's handle of a model version. Each request that runs on the version holds a reference; when the last one is
 /// dropped, the parts go back to the control thread, which frees them.
@@ -121,7 +122,7 @@ pub struct ModelTable {
     /// The names that models of several namespaces have: requests for them are refused.
     ambiguous: RefCell<HashSet<Box<str>>>,
     overview: RefCell<Arc<RepositoryOverview>>,
-    control: ControlSender,
+    pub(super) context: ShardContext,
 }
 
 impl ModelTable {
@@ -129,10 +130,10 @@ impl ModelTable {
     pub fn new(
         models: impl IntoIterator<Item = LocalModel>,
         overview: Arc<RepositoryOverview>,
-        control: ControlSender,
+        context: ShardContext,
     ) -> Self {
         let (by_name, ambiguous) = (RefCell::default(), RefCell::new(ambiguous_names(&overview)));
-        let new = Self { by_name, ambiguous, overview: RefCell::new(overview), control };
+        let new = Self { by_name, ambiguous, overview: RefCell::new(overview), context };
         models.into_iter().for_each(|model| new.insert(model));
         new
     }
@@ -150,7 +151,10 @@ impl ModelTable {
                 }
             }
         }
-        change.added.into_iter().for_each(|handle| self.insert(LocalModel::new(handle, &self.control)));
+        change
+            .added
+            .into_iter()
+            .for_each(|handle| self.insert(LocalModel::new(handle, &self.context.server.control_link.control)));
     }
 
     fn insert(&self, model: LocalModel) {
@@ -257,6 +261,7 @@ mod tests {
     use crate::model::config::{CompletionRules, ConfigDraft};
     use crate::model::repository::index::{ModelOverview, UNLOADED, VersionOverview, VersionState};
     use crate::queue::sync::SegQueue;
+    use crate::shard::trial;
 
     struct Nothing;
 
@@ -313,7 +318,8 @@ mod tests {
                 sent.push(handle.served.version);
             }
         });
-        (ModelTable::new([], Arc::default(), control), released)
+        let context = Arc::new(trial::server_context(1, control));
+        (ModelTable::new([], Arc::default(), ShardContext::new(&context, 0)), released)
     }
 
     fn found(models: &ModelTable, version: Option<u64>) -> Result<u64, String> {

@@ -9,21 +9,21 @@ use crate::limits::MODEL_WAITS_MAX;
 use crate::protocol::grpc::message::InferOutline;
 use crate::queue::one_shot::Lease;
 use crate::runtime::clock;
-use crate::shard::Shard;
 use crate::shard::deadline::unless_late;
 use crate::shard::mailbox::ControlEvent;
+use crate::shard::models::model_table::ModelTable;
 use crate::shard::services::control_request::ControlLease;
 use crate::time::Instant;
 
-impl Shard {
+impl ModelTable {
     /// Returns true if a request for a model has to wait until it is loaded.
     pub fn is_wanted(&self, name: &str) -> bool {
-        self.server_context.control_link.model_wait.is_some() && !self.models.has(name)
+        self.context.server.control_link.model_wait.is_some() && !self.has(name)
     }
 
     /// The same for a message of gRPC.
     pub fn is_wanted_by(&self, message: &Bytes) -> bool {
-        self.server_context.control_link.model_wait.is_some()
+        self.context.server.control_link.model_wait.is_some()
             && InferOutline::read(message).is_ok_and(|outline| self.is_wanted(outline.model_name))
     }
 
@@ -54,12 +54,12 @@ impl Shard {
     }
 
     async fn wait_for(&self, name: &str, deadline: Option<Instant>) -> Result<(), Error> {
-        let link = &self.server_context.control_link;
+        let link = &self.context.server.control_link;
         let Some(wait) = link.model_wait else { return Ok(()) };
-        if self.server_context.lifecycle.is_draining() {
+        if self.context.server.lifecycle.is_draining() {
             return Err(ControlLease::closed());
         }
-        let cells = &self.cells.model_waits;
+        let cells = &self.context.cells.model_waits;
         cells.waited.add(1);
         let Some((reply, awaited)) = link.waits.admit_wait(MODEL_WAITS_MAX) else {
             cells.refused.add(1);

@@ -9,22 +9,21 @@ use crate::error::Error;
 use crate::limits::MODEL_READY_TIMEOUT;
 use crate::queue::one_shot::OneShotReceiver;
 use crate::runtime::clock;
-use crate::shard::Shard;
 use crate::shard::deadline::unless_late;
-use crate::shard::models::model_table::LocalModel;
+use crate::shard::models::model_table::{LocalModel, ModelTable};
 use crate::time::Instant;
 
 /// Questions that are open at the same time: those to the models of an ensemble.
 type OpenQuestions = SmallVec<[OneShotReceiver<bool>; 1]>;
 
-impl Shard {
+impl ModelTable {
     /// Returns true if a model version is ready; without a version, the one that a request would
     /// get. A model that is unknown or does not serve is not.
     pub async fn is_told_ready(&self, name: &str, version: Option<u64>) -> bool {
         if self.want(name, None).await.is_err() {
             return false;
         }
-        match self.models.find(name, version) {
+        match self.find(name, version) {
             Ok(model) => self.is_ready_by_its_code(&model).await,
             Err(_) => false,
         }

@@ -12,7 +12,7 @@ use crate::runtime::clock;
 use crate::runtime::socket::ByteStream;
 use crate::shard::Shard;
 use crate::shard::models::model_table::LocalModel;
-use crate::shard::requests::keys::AdmittedRequest;
+use crate::shard::requests::admission::AdmittedRequest;
 use crate::time::Instant;
 use crate::wire::message::{Message, Method, Reply};
 
@@ -39,6 +39,11 @@ impl AccessSampler {
     /// Returns true if any request may be shown.
     pub const fn is_on(&self) -> bool {
         self.per_million > 0
+    }
+
+    /// The peer of a socket, if any request may be shown.
+    pub fn peer(&self, socket: &impl ByteStream) -> Option<SocketAddr> {
+        if self.is_on() { socket.peer() } else { None }
     }
 
     /// Returns true if the next request is shown.
@@ -200,13 +205,6 @@ fn text(bytes: &[u8]) -> String {
         text.push('…');
     }
     text
-}
-
-impl Shard {
-    /// The peer of a socket, if the access log shows it.
-    pub fn access_peer(&self, socket: &impl ByteStream) -> Option<SocketAddr> {
-        if self.requests.access.is_on() { socket.peer() } else { None }
-    }
 }
 
 #[cfg(test)]

@@ -24,11 +24,9 @@ use crate::limits::{ENSEMBLE_DEPTH_MAX, ENSEMBLE_FRAMES_MAX, INLINE_LONGEST_MAX}
 use crate::metrics::StepTimes;
 use crate::model::ensemble::{Wiring, fits};
 use crate::model::parameters::Parameters;
-use crate::model::spec::ensemble::Ensemble;
 use crate::model::{ModelSpec, TensorSpec};
 use crate::protocol::check::{self, NamedTensor};
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan, SequenceParameters};
-use crate::queue::model_queue::ModelQueue;
 use crate::queue::request_slots::{PartSink, RequestSlots};
 use crate::queue::semaphore::Semaphore;
 use crate::queue::served_model::Placement;
@@ -177,7 +175,7 @@ impl Shard {
             return Err(Error::internal("what is no ensemble has no steps"));
         };
         // The handles are kept until the answer, so that a version unloaded meanwhile is not freed.
-        let models = self.step_models(ensemble)?;
+        let models = self.models.step_models(ensemble)?;
         let bound = steps.bind(&served.spec, ensemble, models.iter().map(|model| &model.served().spec))?;
         let InferRequest { inputs, rows, priority, timeout, sequence, parameters, plan } = request;
         let batch_rows = if served.spec.has_batch_axis() { rows } else { 0 };
@@ -209,51 +207,6 @@ impl Shard {
             computed: StepTimes::default(),
             outputs: None,
         })
-    }
-
-    /// The model versions of the steps, in the order of the steps.
-    fn step_models(&self, ensemble: &Ensemble) -> Result<Vec<Rc<LocalModel>>, Error> {
-        let find = |step: &model::spec::ensemble::EnsembleStep| {
-            let version = step.version.map(|version| u64::try_from(version).unwrap_or_default());
-            self.models.find_in(&step.namespace, &step.model, version)
-        };
-        ensemble.steps.iter().map(find).collect()
-    }
-
-    /// Returns true if a model can serve: all its instances work, and for an ensemble those of all
-    /// its steps.
-    pub fn is_model_ready(&self, model: &Rc<LocalModel>) -> bool {
-        self.models_within(model).is_ok_and(|models| models.iter().all(|model| model.served().is_ready()))
-    }
-
-    /// The queues with sequences that a request to the model reaches: its own, or those of its steps.
-    pub fn sequence_queues(&self, model: &Rc<LocalModel>) -> Vec<Arc<ModelQueue>> {
-        let model_queue = |model: &Rc<LocalModel>| match &model.served().placement {
-            Placement::Worker(model_queue) => model.served().spec.sequence.is_some().then(|| Arc::clone(model_queue)),
-            _ => None,
-        };
-        self.models_within(model).unwrap_or_default().iter().filter_map(model_queue).collect()
-    }
-
-    /// The model versions that a request to the model may reach: itself, and those of its steps if
-    /// it is an ensemble whose steps can all run.
-    pub fn reached(&self, model: &Rc<LocalModel>) -> Vec<Rc<LocalModel>> {
-        self.models_within(model).unwrap_or_default()
-    }
-
-    /// The model and all models below it, each once, however often and deep it is a step.
-    fn models_within(&self, model: &Rc<LocalModel>) -> Result<Vec<Rc<LocalModel>>, Error> {
-        let (mut models, mut index) = (vec![Rc::clone(model)], 0);
-        while let Some(model) = models.get(index) {
-            let steps = model.served().spec.ensemble.as_ref().map(|ensemble| self.step_models(ensemble));
-            for model in steps.transpose()?.into_iter().flatten() {
-                if !models.iter().any(|have| Rc::ptr_eq(have, &model)) {
-                    models.push(model);
-                }
-            }
-            index += 1;
-        }
-        Ok(models)
     }
 }
 

@@ -96,7 +96,7 @@ async fn infer(
     let GenerateMessage { path, is_coded, body, mut memory, received, entry, trace, forwarded, .. } = message;
     let sequence_field = message.sequence_field;
     entry.note_asked(path.name, path.version, "");
-    shard.want(path.name, None).await?;
+    shard.models.want(path.name, None).await?;
     let arrival = Arrival::of_client(received, None);
     let mut ahead: DecodedAhead = None;
     if body.len() > JSON_INLINE_MAX && !is_coded {
@@ -203,7 +203,7 @@ impl GenerateResponses {
         let mut head = generate::stream_reply(failure);
         self.status.set(head.status);
         if let Some(ReportedLoad { shard, format }) = &self.load {
-            shard.report_load(&mut head, Some(*format));
+            shard.server_context.report_load(&mut head, Some(*format));
         }
         stream.begin(head);
     }

@@ -31,14 +31,14 @@ use crate::protocol::trace;
 use crate::runtime::{clock, executor};
 use crate::shard::Shard;
 use crate::shard::requests::access::AccessEntry;
+use crate::shard::requests::admission::{AdmittedRequest, StreamClient};
 use crate::shard::requests::compression;
 use crate::shard::requests::http2_link::{AdmittedCall, Http2Link};
 use crate::shard::requests::infer::{Arrival, RequestMetrics};
 use crate::shard::requests::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
-use crate::shard::requests::keys::{AdmittedRequest, StreamClient};
 use crate::shard::requests::offload::{DecodedAhead, decode_typed_ahead};
 use crate::shard::requests::stream::{self, StreamCall, StreamFault};
-use crate::shard::requests::tracing::FrontTrace;
+use crate::shard::requests::tracing::{FrontTrace, check_traced};
 use crate::time::Instant;
 use crate::wire::compression::{Coding, ContentCoding, GRPC_CODINGS};
 use crate::wire::http2::StreamId;
@@ -78,9 +78,16 @@ pub fn begin(
         let field = |name: &str| connection.field(stream, name);
         let (protocol, part, rights) = (PolicyProtocol::Grpc, rpc.part(), link.rights);
         Ok(match rpc {
-            Rpc::ModelStreamInfer => BeginningCall::Infer(shard.admit_stream(protocol, part, rights, field)?),
-            Rpc::ServerReflectionInfo => BeginningCall::Reflection(shard.admit(protocol, part, rights, field)?),
-            rpc => BeginningCall::Unary(AdmittedCall { rpc, admission: shard.admit(protocol, part, rights, field)? }),
+            Rpc::ModelStreamInfer => {
+                BeginningCall::Infer(shard.requests.admission.admit_stream(protocol, part, rights, field)?)
+            }
+            Rpc::ServerReflectionInfo => {
+                BeginningCall::Reflection(shard.requests.admission.admit(protocol, part, rights, field)?)
+            }
+            rpc => BeginningCall::Unary(AdmittedCall {
+                rpc,
+                admission: shard.requests.admission.admit(protocol, part, rights, field)?,
+            }),
         })
     });
     let has_known_coding = link.connection.borrow().message_coding(stream) != ContentCoding::Unknown;
@@ -110,7 +117,7 @@ pub fn begin(
         }
         Ok(BeginningCall::Unary(call)) => (MessageDelivery::One(call), None),
         Err(ref error) => {
-            shard.trace_refused_call(link, stream, error);
+            shard.services.traces.refuse_call(link, stream, error);
             end(link, stream, Some(error));
             return None;
         }
@@ -131,7 +138,7 @@ fn forwarded(shard: &Shard, link: &Http2Link, stream: StreamId) -> Option<Forwar
     let policy = &shard.server_context.policy.grpc;
     policy.forwarded.as_ref()?;
     let fields = link.with(|connection| connection.take_fields(stream));
-    policy::forwarded(policy, PolicyProtocol::Grpc, shard.requests.keys.is_on(), || fields.as_deref())
+    policy::forwarded(policy, PolicyProtocol::Grpc, shard.requests.admission.needs_keys(), || fields.as_deref())
 }
 
 /// Answers the requests of a stream. If the future is dropped before its end, `departure` holds the
@@ -163,7 +170,7 @@ pub async fn stream_infer(
 /// Ends a call whose request cannot be read.
 pub fn refuse(shard: &Shard, link: &Http2Link, stream: StreamId, fault: CallFault) {
     let error = fault_error(fault);
-    shard.trace_refused_call(link, stream, &error);
+    shard.services.traces.refuse_call(link, stream, &error);
     end(link, stream, Some(&error));
 }
 
@@ -221,7 +228,7 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
             let request_metrics = RequestMetrics::open(&shard.cells, &departure);
             let (service, asked) = (&shard.server_context.service, link.with(|connection| connection.asked(stream)));
             let is_timed = service.tells_timing || asked.timing;
-            let trace = shard.open_call_trace(&link, stream);
+            let trace = shard.services.traces.open_call(&link, stream);
             let told = ToldFields::take(&shard, &link, stream);
             let (own_trace, entry) = (trace.clone(), &entry);
             let call = InferCall { message, coding, memory, told, deadline, is_timed, trace: own_trace, entry };
@@ -237,7 +244,7 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
             }
             request_metrics.settle(&outcome);
             // Ends when the answer is handed over.
-            front_trace = trace.inspect(|trace| shard.end_call_trace(trace, "", outcome.as_ref().err()));
+            front_trace = trace.inspect(|trace| shard.services.traces.end_call(trace, "", outcome.as_ref().err()));
             outcome
         }
         Rpc::ModelReady => model_ready(&shard, &message).await.map(|answer| (smallvec![answer], None)),
@@ -274,29 +281,29 @@ async fn control(
     deadline: Option<Instant>,
 ) -> Result<Bytes, Error> {
     if let Some(name) = rpc.wanted_model(message) {
-        shard.want(&name, deadline).await?;
+        shard.models.want(&name, deadline).await?;
     }
     service::answer(rpc, message, &**shard)
 }
 
 async fn model_ready(shard: &Shard, message: &[u8]) -> Result<Bytes, Error> {
     let (name, version) = service::ready_question(message)?;
-    service::ready_answer(shard.is_told_ready(&name, version).await)
+    service::ready_answer(shard.models.is_told_ready(&name, version).await)
 }
 
 async fn repository(shard: &Rc<Shard>, rpc: RepositoryRpc, message: &[u8]) -> Result<FramedParts, Error> {
     if rpc != RepositoryRpc::Index && !shard.server_context.service.is_controlled {
         return Err(not_explicit());
     }
-    let entries = shard.send_control_request(rpc.order(message)?).await?;
+    let entries = shard.server_context.send_control_request(rpc.order(message)?).await?;
     rpc.answer(entries).map(|answer| smallvec![answer])
 }
 
 async fn trace_setting(shard: &Rc<Shard>, message: &[u8]) -> Result<Bytes, Error> {
     let (model, order) = trace::grpc::question(message)?;
-    shard.check_traced(&model)?;
+    check_traced(&shard.models, &model)?;
     if let Some(order) = order? {
-        shard.send_trace_order(order).await?;
+        shard.server_context.send_trace_order(order).await?;
     }
     trace::grpc::answer(&shard.services.traces.table(), &model)
 }
@@ -312,7 +319,11 @@ async fn regions(
         return Err(shared_memory::disabled());
     }
     let order = grpc::shared_memory::order(kind, action, message)?;
-    let found = if is_on { shard.send_region_request(order).await? } else { shared_memory::without_regions(&order)? };
+    let found = if is_on {
+        shard.server_context.send_region_request(order).await?
+    } else {
+        shared_memory::without_regions(&order)?
+    };
     grpc::shared_memory::answer(kind, action, found).map(|answer| smallvec![answer])
 }
 
@@ -408,7 +419,7 @@ struct InferCall<'a> {
 async fn infer(shard: &Rc<Shard>, call: InferCall<'_>) -> Result<(FramedParts, Option<CallStatus>), Error> {
     let InferCall { message, coding, mut memory, told, deadline, is_timed, trace, entry } = call;
     let message = compression::plain_message(shard, coding, message, &mut memory).await?;
-    shard.want_of(&message, deadline).await?;
+    shard.models.want_of(&message, deadline).await?;
     let mut ahead: DecodedAhead = None;
     if message.len() > TYPED_INLINE_MAX {
         ahead = Box::pin(decode_typed_ahead(shard, &message, &mut memory, grpc::decode::decode)).await?;
@@ -454,7 +465,7 @@ fn report_load(shard: &Shard, outcome: &mut Result<(FramedParts, Option<CallStat
 
 /// The load as a trailer, if it is known.
 fn load_trailer(shard: &Shard) -> Option<(&'static str, Cow<'static, str>)> {
-    shard.load_report().map(|report| (orca::TRAILER, Cow::Owned(report.base64())))
+    shard.server_context.load_report().map(|report| (orca::TRAILER, Cow::Owned(report.base64())))
 }
 
 /// The status of a successful call.

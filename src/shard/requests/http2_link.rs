@@ -11,7 +11,7 @@ use crate::connection::http2::{CallFault, Http2Connection, NextMessage};
 use crate::metrics::Departure;
 use crate::protocol::grpc::Rpc;
 use crate::shard::connections::ConnectionRights;
-use crate::shard::requests::keys::AdmittedRequest;
+use crate::shard::requests::admission::AdmittedRequest;
 use crate::tensor::AlignedBuffer;
 use crate::wire::compression::Coding;
 use crate::wire::http2::StreamId;

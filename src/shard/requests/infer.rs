@@ -19,7 +19,6 @@ use crate::metrics::{Departure, FailureReason, ModelCells, ShardCells, StepTimes
 use crate::model::parameters::Parameters;
 use crate::model::{CorrelationId, ModelSpec, SequenceMark};
 use crate::policy::AdmissionRule;
-use crate::pressure::MemoryStep;
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::queue::completions::Completions;
@@ -37,8 +36,7 @@ use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
 use crate::shard::deadline::unless_late;
 use crate::shard::models::model_table::{InstanceRoute, LocalModel, LocalQueue};
-use crate::shard::models::response_cache::EnsembleParts;
-use crate::shard::models::shared_cache::{CacheLookup, MissedKey};
+use crate::shard::models::shared_cache::CacheLookup;
 use crate::shard::requests::call_chain::check_free;
 use crate::shard::requests::request_details::{id_only, in_sequence, on_device_too, take_details};
 use crate::tensor::Tensor;
@@ -196,16 +194,18 @@ impl Shard {
     ) -> Result<(InferOutcome, AnswerPart), Error> {
         // Never a decoupled model: a configuration that asks to cache its answers is refused at load.
         let lookup = if self.caches.shared.is_some() && model.served().spec.is_cached {
-            Box::pin(self.look_up_shared(model, &request, arrival.received, arrival.deadline)).await
+            Box::pin(self.caches.look_up_shared(&self.models, model, &request, arrival.received, arrival.deadline))
+                .await
         } else {
-            self.look_up(model, &request, arrival.received)
+            self.caches.look_up(&self.models, model, &request, arrival.received)
         };
         if let Some(CacheLookup::Hit(outputs, stamps)) = lookup {
             return Ok((InferOutcome { outputs, parameters: None, plan: request.plan, stamps }, AnswerPart::Last));
         }
         let (inferred, part) = self.run_parts(model, request, arrival, sink, has_run).await?;
         if let Some(CacheLookup::Miss(key, took)) = lookup {
-            self.remember(model, key, &inferred, took);
+            let outputs = inferred.parameters.is_none().then_some(&inferred.outputs[..]);
+            self.caches.remember(&self.models, model, key, outputs, took);
         }
         Ok((inferred, part))
     }
@@ -279,53 +279,6 @@ impl Shard {
         let shaped = |outputs: Vec<Tensor>| if part == AnswerPart::End { Ok(outputs) } else { spec.to_client(outputs) };
         let answer = answer.map(|answer| Answer { outputs: answer.outputs.and_then(shaped), ..answer });
         model_metrics.settle(answer, plan).map(|outcome| (outcome, part))
-    }
-
-    /// Looks the request up in the response cache and counts a hit; `None` if the model's answers
-    /// are not cached.
-    fn look_up(&self, model: &Rc<LocalModel>, request: &InferRequest, received: Instant) -> Option<CacheLookup> {
-        let served = model.served();
-        let cache = self.caches.own.as_ref().filter(|_| served.spec.is_cached)?;
-        let mut parts = EnsembleParts::default();
-        if served.spec.ensemble.is_some() {
-            if request.sequence.mark().is_some() {
-                // A step may have a state.
-                return None;
-            }
-            parts.models = self.reached(model).iter().map(|model| Arc::clone(&model.served().spec)).collect();
-            parts.outputs = request.plan.outputs.iter().map(|output| output.index).collect();
-        }
-        let mut cache = cache.borrow_mut();
-        let began = clock::now();
-        let key = cache.key(&served.spec, &request.inputs, &request.parameters, &parts);
-        Some(match cache.find(&key) {
-            Some(outputs) => self.hit(model, outputs, received, began),
-            None => CacheLookup::Miss(MissedKey::Own(key, parts.models), self.count_miss(began)),
-        })
-    }
-
-    /// Caches an answer. The cost of the miss is the time of the lookup plus that of the insertion. An answer with
-    /// parameters is not cached: they may speak of this one run, and without them (as Triton caches) it would be
-    /// another answer.
-    fn remember(&self, model: &Rc<LocalModel>, key: MissedKey, inferred: &InferOutcome, looked_up: Duration) {
-        let began = clock::now();
-        match (key, &self.caches.own) {
-            _ if inferred.parameters.is_some() => {}
-            (MissedKey::Own(..), _) if self.gives_up(MemoryStep::KeepAlive) => self.caches.clear(&self.cells.cache),
-            (MissedKey::Own(key, steps), Some(cache)) => {
-                let mut cache = cache.borrow_mut();
-                cache.insert(key, &model.served().spec, steps, &inferred.outputs);
-                cache.show(&self.cells.cache);
-            }
-            (MissedKey::Shared(Some(miss)), _) => self.store_shared(model, miss, &inferred.outputs),
-            (MissedKey::Own(..) | MissedKey::Shared(None), _) => {}
-        }
-        let now = clock::now();
-        let took = now.since(began);
-        self.cells.cache.insertion_duration.add_duration(took);
-        if let Some(cells) = model.served().cells.get(self.index) {
-            cells.count_cache_miss(looked_up + took, clock::epoch_millis(now));
-        }
     }
 
     async fn run_inline(

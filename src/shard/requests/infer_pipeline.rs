@@ -17,8 +17,9 @@ use crate::runtime::clock;
 use crate::shard::Shard;
 use crate::shard::models::model_table::LocalModel;
 use crate::shard::requests::infer::{Arrival, InferOutcome};
+use crate::shard::requests::regions::deliver_system;
 use crate::shard::requests::tracing::FrontTrace;
-use crate::shard::services::shared_memory::{HeldTensors, deliver_system};
+use crate::shard::services::shared_memory::HeldTensors;
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 
@@ -89,7 +90,7 @@ where
     shard.count_shortage(&memory);
     let (model, mut request) = decoded?;
     if let Some(front) = &trace {
-        arrival.trace = shard.sample_trace(front, &model);
+        arrival.trace = shard.services.traces.sample(front, &model);
     }
     let spec = &model.served().spec;
     let mut held = None;
@@ -98,7 +99,7 @@ where
         // A trace shows the bytes of tensors, and a cache finds answers by them.
         let takes_them = arrival.trace.is_none() && !spec.is_cached;
         let gpu = if takes_them { model.served().loaded.tensor_device() } else { None };
-        held = Box::pin(shard.fetch(spec, gpu, &mut request)).await?;
+        held = Box::pin(shard.server_context.fetch(spec, gpu, &mut request)).await?;
         arrival.on_device = held.as_ref().and_then(HeldTensors::tensors).cloned();
     }
     let decoded_at = is_timed.then(clock::now);
@@ -123,7 +124,8 @@ where
         .as_ref()
         .is_some_and(|shared| shared.destinations.iter().any(|(_, to)| to.kind() == RegionKind::Cuda))
     {
-        Box::pin(shard.deliver_gpu(&plan, &mut outputs, held.as_ref().and_then(HeldTensors::tensors))).await?;
+        Box::pin(shard.server_context.deliver_gpu(&plan, &mut outputs, held.as_ref().and_then(HeldTensors::tensors)))
+            .await?;
     }
     Ok(PipelineOutput { model, outputs, parameters, plan, part, stamps, decoded_at })
 }

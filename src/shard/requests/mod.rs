@@ -2,18 +2,20 @@
 //! ensembles, and the records of requests in log and traces.
 
 pub mod access;
+pub mod admission;
 mod call_chain;
 pub mod compression;
+mod control_orders;
 pub mod ensemble;
 pub mod generate;
 pub mod grpc;
 pub mod http2_link;
 pub mod infer;
 pub mod infer_pipeline;
-pub mod keys;
 pub mod nested;
 pub mod offload;
 mod refusal_run;
+mod regions;
 pub mod reply_stream;
 mod request_details;
 pub mod response_counter;

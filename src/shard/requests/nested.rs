@@ -89,7 +89,7 @@ async fn infer(shard: &Rc<Shard>, call: &mut NestedCall) -> Result<NestedReply, 
     let received = clock::now();
     let deadline = call.details.deadline;
     // A failure to load it is reported as for any model that is not ready.
-    let _ = shard.want(&call.model, deadline).await;
+    let _ = shard.models.want(&call.model, deadline).await;
     let prefix = format!("Model {} - Error when running inference: ", call.model);
     let model = find(shard, call).map_err(|error| error.with_prefix(&prefix))?;
     let spec = Arc::clone(&model.served().spec);
@@ -245,12 +245,12 @@ async fn run_order(shard: &Rc<Shard>, mut pending: PendingOrder) {
         OrderKind::Decoupled(version) => {
             shard.models.find(&order.model, *version).map(|model| model.served().spec.is_decoupled)
         }
-        OrderKind::Ready(version) => Ok(shard.is_told_ready(&order.model, *version).await),
+        OrderKind::Ready(version) => Ok(shard.models.is_told_ready(&order.model, *version).await),
         OrderKind::Load { .. } | OrderKind::Unload { .. } => match repository_order(shard, order) {
             Ok(checked) => {
                 let mut callers: Vec<_> = order.details.chain.links().map(|link| link.model.to_string()).collect();
                 callers.dedup();
-                shard.send_order(checked, Some(Arc::new(OrderOrigin { callers }))).await.map(|_| true)
+                shard.server_context.send_order(checked, Some(Arc::new(OrderOrigin { callers }))).await.map(|_| true)
             }
             Err(error) => Err(error),
         },

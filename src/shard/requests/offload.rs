@@ -14,11 +14,11 @@ use crate::protocol::grpc::message::{InferOutline, UNREADABLE};
 use crate::protocol::infer::InferRequest;
 use crate::protocol::route::{ModelPath, version_of};
 use crate::protocol::shared_memory::Regions;
-use crate::shard::Shard;
 use crate::shard::connections::receive_budget::JobReservation;
 use crate::shard::models::model_table::LocalModel;
+use crate::shard::{ServerContext, Shard};
 
-impl Shard {
+impl ServerContext {
     /// Awaits work that one of the pool's threads does.
     ///
     /// # Errors
@@ -27,7 +27,7 @@ impl Shard {
         &self,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        self.server_context.jobs.run(work).await
+        self.jobs.run(work).await
     }
 
     /// The same for work that reserves memory for its request, which then holds it.
@@ -39,7 +39,7 @@ impl Shard {
         memory: &mut ReceiveReservation,
         work: impl FnOnce(&mut ReceiveReservation) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let (process, size) = (Arc::clone(&self.server_context.memory.receive), memory.size());
+        let (process, size) = (Arc::clone(&self.memory.receive), memory.size());
         let (outcome, taken) = self.offload(move || Ok(JobReservation::during(&process, size, work))).await?;
         taken.hand_over(memory);
         outcome
@@ -70,7 +70,8 @@ where
         let (served, regions, decode) =
             (Arc::clone(model.served()), shard.services.regions.borrow().clone(), decode.clone());
         let work = move |memory: &mut ReceiveReservation| decode(&served.spec, regions.as_deref(), memory);
-        let request = shard.offload_reserving(memory, work).await.inspect_err(|_| shard.count_shortage(memory))?;
+        let request =
+            shard.server_context.offload_reserving(memory, work).await.inspect_err(|_| shard.count_shortage(memory))?;
         if shard.models.find(path.name, path.version).is_ok_and(|found| Rc::ptr_eq(&found, &model)) {
             return Ok(Some(Box::new((model, request))));
         }

@@ -13,7 +13,7 @@ use crate::error::{Code, Error};
 use crate::limits::{JSON_INLINE_MAX, JSON_OUTPUT_INLINE_MAX};
 use crate::metrics::{Departure, ModelStatistics};
 use crate::model::ModelSpec;
-use crate::model::repository::index::{IndexEntry, LoadProgress};
+use crate::model::repository::index::{LoadProgress, RepositoryOverview};
 use crate::policy::PolicyProtocol;
 use crate::protocol::check;
 use crate::protocol::front_end::FrontEnd;
@@ -23,7 +23,7 @@ use crate::protocol::logging::{LogState, LogUpdate};
 use crate::protocol::orca::{self, LoadFormat};
 use crate::protocol::path::decode_names;
 use crate::protocol::policy::{self, ForwardedFields};
-use crate::protocol::repository::{RepositoryOrder, not_explicit};
+use crate::protocol::repository::not_explicit;
 use crate::protocol::rest::{self, HeaderLength, openapi, raw, server, statistics};
 use crate::protocol::route::{
     Delivery, ModelPath, PathEndpoint, RegionAction, RepositoryAction, Route, unavailable_model,
@@ -32,25 +32,22 @@ use crate::protocol::shared_memory::{self, RegionKind, Regions};
 use crate::protocol::text::TextPath;
 use crate::protocol::timing::{self, Timing};
 use crate::protocol::trace;
-use crate::queue::one_shot::Lease;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::clock;
 use crate::shard::Shard;
 use crate::shard::connections::ConnectionRights;
-use crate::shard::mailbox::ControlEvent;
 use crate::shard::requests::access::AccessEntry;
+use crate::shard::requests::admission::AdmittedRequest;
 use crate::shard::requests::compression::{self, InflatedKind};
 use crate::shard::requests::generate::{self, GenerateMessage};
 use crate::shard::requests::infer::{Arrival, RequestMetrics};
 use crate::shard::requests::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
-use crate::shard::requests::keys::AdmittedRequest;
 use crate::shard::requests::offload::{DecodedAhead, decode_ahead};
 use crate::shard::requests::reply_stream::ReplyStream;
 use crate::shard::requests::text::{self, TextMessage};
 
-use crate::shard::requests::tracing::{FrontTrace, HttpTrace, ShownFailure};
+use crate::shard::requests::tracing::{FrontTrace, HttpTrace, ShownFailure, check_traced};
 use crate::shard::services::console;
-use crate::shard::services::control_request::{ControlLease, OrderOrigin};
 use crate::shard::services::hosted;
 use crate::shard::services::logging;
 use crate::shard::services::metrics_text;
@@ -173,7 +170,7 @@ pub async fn handle_message(
         Ok(Route::Metrics) => Ok(metrics_text::reply(shard, fields.get("accept")).await),
         Ok(Route::Hosted(action)) => hosted::answer(shard, action, &fields, &body.bytes).await,
         Ok(route) => match wanted_model(&route) {
-            Some(name) => shard.want(name, None).await.and_then(|()| answer(shard, route)),
+            Some(name) => shard.models.want(name, None).await.and_then(|()| answer(shard, route)),
             None => answer(shard, route),
         },
         Err(error) => Err(traced(shard, records.traced(&fields), find(), error, front_end)),
@@ -184,7 +181,7 @@ pub async fn handle_message(
         if error.code() == Code::MethodNotAllowed {
             reply.fields.push(allow_field(find()));
         }
-        shard.report_load(&mut reply, read_asked().load_format);
+        shard.server_context.report_load(&mut reply, read_asked().load_format);
         reply
     }))
 }
@@ -220,7 +217,7 @@ async fn run_generate(
     end_trace(shard, http_trace, trace, name, outcome.as_ref().err(), front_end);
     outcome.map(|reply| {
         reply.map(|mut reply| {
-            shard.report_load(&mut reply, load_format);
+            shard.server_context.report_load(&mut reply, load_format);
             reply
         })
     })
@@ -239,7 +236,7 @@ async fn run_text(
     let RequestRecords { received, departure, entry, http_trace } = records;
     let message = TextMessage { path, model, body, memory, received, departure, entry, http_trace, trace, forwarded };
     let mut reply = text::run(shard, message).await;
-    shard.report_load(&mut reply, AskedFields::read(fields, FrontEnd::Kserve).load_format_of(shard));
+    shard.server_context.report_load(&mut reply, AskedFields::read(fields, FrontEnd::Kserve).load_format_of(shard));
     reply
 }
 
@@ -260,7 +257,7 @@ fn with_missing_length(error: Error, fields: &Fields, front_end: FrontEnd) -> Er
 /// The header fields of a request that go on to its model.
 fn forwarded(shard: &Shard, fields: &Fields) -> Option<ForwardedFields> {
     let policy = &shard.server_context.policy.http;
-    policy::forwarded(policy, PolicyProtocol::Http, shard.requests.keys.is_on(), || Some(fields))
+    policy::forwarded(policy, PolicyProtocol::Http, shard.requests.admission.needs_keys(), || Some(fields))
 }
 
 /// Returns the field with the methods that a path supports: a refused method is answered with it (RFC 9110 §15.5.6).
@@ -307,7 +304,7 @@ fn end_trace(
 ) {
     let Some(trace) = trace else { return };
     if let Some(error) = error {
-        shard.trace_failure(&trace, model, shown_failure(shard, error, front_end));
+        shard.services.traces.fail(&trace, model, shown_failure(shard, error, front_end));
     }
     http_trace.handle_sending(Some(trace));
 }
@@ -318,7 +315,7 @@ fn trace_refusal(shard: &Shard, arrival: TracedArrival<'_>, model: Option<&str>,
         return;
     }
     if let Some((model, trace)) = model.zip(open_trace(shard, arrival)) {
-        shard.trace_failure(&trace, model, failure);
+        shard.services.traces.fail(&trace, model, failure);
         arrival.http_trace.handle_sending(Some(trace));
     }
 }
@@ -355,7 +352,7 @@ pub fn trace_refused_body(
 /// Prepares for an inference that may be traced.
 fn open_trace(shard: &Shard, arrival: TracedArrival<'_>) -> Option<Rc<FrontTrace>> {
     let TracedArrival { http_trace, received, fields } = arrival;
-    shard.open_trace(TraceFront::Http, http_trace.began.get(), received, || {
+    shard.services.traces.open(TraceFront::Http, http_trace.began.get(), received, || {
         TraceContext::decode(fields.get("traceparent"), fields.get("tracestate"))
     })
 }
@@ -373,7 +370,7 @@ fn admitted<'a>(
         Ok(endpoint) => endpoint,
         Err(error) => return (Err(error), AdmittedRequest::default()),
     };
-    match shard.admit(PolicyProtocol::Http, endpoint.part(method), rights, |name| fields.get(name)) {
+    match shard.requests.admission.admit(PolicyProtocol::Http, endpoint.part(method), rights, |name| fields.get(name)) {
         Ok(admission) => (endpoint.route(method), admission),
         Err(error) => (Err(error), AdmittedRequest::default()),
     }
@@ -478,12 +475,14 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
             server::bare_health_reply(shard.is_ready())
         }
         Route::ServerLive => server::live_reply(),
-        Route::ServerReady => server::ready_reply(shard.is_ready(), shard.models.start_counts(), &shard.loads()),
+        Route::ServerReady => {
+            server::ready_reply(shard.is_ready(), shard.models.start_counts(), &loads(&shard.models.overview()))
+        }
         Route::Docs => openapi::page_reply(),
-        Route::OpenApi => openapi::reply(shard.version(), shard.requests.keys.is_on()),
+        Route::OpenApi => openapi::reply(shard.version(), shard.requests.admission.needs_keys()),
         Route::ModelOpenApi(path) => {
             let facts = shard.model(path.name, path.version)?;
-            openapi::model_reply(shard.version(), shard.requests.keys.is_on(), path, &facts.spec)
+            openapi::model_reply(shard.version(), shard.requests.admission.needs_keys(), path, &facts.spec)
         }
         Route::ModelMetadata(path) => {
             let facts = shard.model(path.name, path.version)?;
@@ -516,14 +515,14 @@ fn links(shard: &Shard, fields: &Fields) -> Reply {
 
 async fn model_ready(shard: &Shard, path: ModelPath<'_>) -> Result<Reply, Error> {
     let follows_triton = shard.server_context.service.follows_triton;
-    match shard.want(path.name, None).await {
+    match shard.models.want(path.name, None).await {
         // An unknown model is reported below like any other.
         Ok(()) => {}
         Err(error) if error.code() == Code::NotFound => {}
         Err(_) => return Ok(model_ready_reply(path, follows_triton, false)),
     }
     let is_ready = match shard.models.find(path.name, path.version) {
-        Ok(model) => shard.is_ready_by_its_code(&model).await,
+        Ok(model) => shard.models.is_ready_by_its_code(&model).await,
         // It is loading, failed to load or was unloaded.
         Err(_) if shard.models.overview().has(path.name, path.version) => false,
         Err(_) if follows_triton => false,
@@ -557,7 +556,7 @@ async fn infer(
 ) -> Result<Reply, Error> {
     let mut asked = AskedFields::read(fields, front_end);
     entry.note_asked(path.name, path.version, "");
-    shard.want(path.name, None).await?;
+    shard.models.want(path.name, None).await?;
     if asked.coding != ContentCoding::Identity {
         shard.models.find(path.name, path.version)?;
         body = plain_body(shard, &asked, body, &mut memory).await?;
@@ -603,7 +602,7 @@ async fn infer(
     let mut reply = if rest::json_output_size(&plan, &outputs) > JSON_OUTPUT_INLINE_MAX {
         let served = Arc::clone(served);
         let encode = move || rest::encode(&served.spec, served.version, &plan, outputs, parameters.as_deref());
-        Box::pin(shard.offload(encode)).await?
+        Box::pin(shard.server_context.offload(encode)).await?
     } else {
         rest::encode(&served.spec, served.version, &plan, outputs, parameters.as_deref())?
     };
@@ -611,7 +610,7 @@ async fn infer(
         let text = Timing { stamps, decoded, encoded: clock::now() }.text();
         reply.fields.push((timing::FIELD, Bytes::from(text)));
     }
-    shard.report_load(&mut reply, load_format);
+    shard.server_context.report_load(&mut reply, load_format);
     front_end.shape_reply(&mut reply);
     if accepted.coding.is_none() || front_end != FrontEnd::Kserve {
         return Ok(reply);
@@ -632,9 +631,9 @@ async fn trace_setting(
     body: &[u8],
 ) -> Result<Reply, Error> {
     let name = path.map_or("", |path| path.name);
-    shard.check_traced(name)?;
+    check_traced(&shard.models, name)?;
     if method == Method::Post {
-        shard.send_trace_order(trace::rest::order(name, body)?).await?;
+        shard.server_context.send_trace_order(trace::rest::order(name, body)?).await?;
     }
     Ok(trace::rest::reply(&shard.services.traces.table(), name))
 }
@@ -651,14 +650,18 @@ async fn regions(
         return Err(shared_memory::disabled());
     }
     let order = rest::shared_memory::order(kind, action, name, body)?;
-    let found = if is_on { shard.send_region_request(order).await? } else { shared_memory::without_regions(&order)? };
+    let found = if is_on {
+        shard.server_context.send_region_request(order).await?
+    } else {
+        shared_memory::without_regions(&order)?
+    };
     Ok(rest::shared_memory::reply(action, &found))
 }
 
 async fn repository(shard: &Rc<Shard>, action: RepositoryAction<'_>, body: &[u8]) -> Result<Reply, Error> {
     if let RepositoryAction::Index = action {
         return Ok(rest::repository::index_reply(
-            &shard.send_control_request(rest::repository::index_order(body)?).await?,
+            &shard.server_context.send_control_request(rest::repository::index_order(body)?).await?,
         ));
     }
     if !shard.server_context.service.is_controlled {
@@ -669,49 +672,20 @@ async fn repository(shard: &Rc<Shard>, action: RepositoryAction<'_>, body: &[u8]
         RepositoryAction::Load(name) => rest::repository::load_order(name, body)?,
         RepositoryAction::Unload(name) => rest::repository::unload_order(name, body)?,
     };
-    shard.send_control_request(order).await?;
+    shard.server_context.send_control_request(order).await?;
     Ok(rest::repository::done_reply())
 }
 
-impl Shard {
-    /// Sends a request to the control thread and awaits its answer. If the future is dropped
-    /// before, the request is carried out all the same.
-    ///
-    /// # Errors
-    /// Unavailable, if the server drains or too many requests wait; else the control thread's
-    /// error.
-    pub async fn send_control_request(&self, order: RepositoryOrder) -> Result<Vec<IndexEntry>, Error> {
-        self.send_order(order, None).await
-    }
-
-    /// As [`Self::send_control_request`], for the order of a model, with its origin.
-    ///
-    /// # Errors
-    /// Likewise.
-    pub async fn send_order(
-        &self,
-        order: RepositoryOrder,
-        origin: Option<Arc<OrderOrigin>>,
-    ) -> Result<Vec<IndexEntry>, Error> {
-        if self.server_context.lifecycle.is_draining() {
-            return Err(ControlLease::closed());
-        }
-        let (reply, awaited) = self.server_context.control_link.requests.admit(&order, origin)?;
-        (self.server_context.control_link.control)(ControlEvent::Ordered(order, reply));
-        awaited.await
-    }
-
-    /// The progress of running loads.
-    fn loads(&self) -> Vec<server::LoadNote> {
-        let now = clock::now();
-        let note = |(name, progress): (&str, &LoadProgress)| {
-            let (done, versions) = progress.versions();
-            let stage = progress.stage().as_str();
-            let began = Instant::from_micros(progress.began_millis.saturating_mul(1_000));
-            server::LoadNote { name: name.to_owned(), stage, done, versions, seconds: now.since(began).as_secs() }
-        };
-        self.models.overview().loading().map(note).collect()
-    }
+/// The progress of running loads.
+fn loads(overview: &RepositoryOverview) -> Vec<server::LoadNote> {
+    let now = clock::now();
+    let note = |(name, progress): (&str, &LoadProgress)| {
+        let (done, versions) = progress.versions();
+        let stage = progress.stage().as_str();
+        let began = Instant::from_micros(progress.began_millis.saturating_mul(1_000));
+        server::LoadNote { name: name.to_owned(), stage, done, versions, seconds: now.since(began).as_secs() }
+    };
+    overview.loading().map(note).collect()
 }
 
 impl ServerFacts for Shard {
@@ -741,7 +715,7 @@ impl ServerFacts for Shard {
 
     fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts, Error> {
         let model = self.models.find(name, version)?;
-        if !self.is_model_ready(&model) {
+        if !self.models.is_model_ready(&model) {
             let version = model.served().version;
             return Err(Error::unavailable(format!(
                 "Request for unknown model: '{name}' version {version} is not at ready state"

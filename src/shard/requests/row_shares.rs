@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use crate::backend::batch::{join_rows, split_rows};
-use crate::backend::{Answer, AnswerPart, Ticket};
+use crate::backend::{Answer, AnswerPart};
 use crate::error::Error;
 use crate::shard::Shard;
 use crate::shard::requests::infer::{QueueRoute, Submission};
@@ -31,7 +31,7 @@ impl Shard {
         let Ok(inputs) = split_rows(&submission.inputs, &rows) else {
             return self.enqueue(queue, submission, id).await;
         };
-        let Some(tickets) = self.open_tickets(submission.ticket, rows.len()) else {
+        let Some(tickets) = self.requests.open_tickets(submission.ticket, rows.len()) else {
             return self.enqueue(queue, submission, id).await;
         };
         let parts = tickets.into_iter().zip(inputs).zip(&rows).zip(0..);
@@ -46,19 +46,6 @@ impl Shard {
                 self.enqueue(queue, submission, id).await
             }
         }
-    }
-
-    /// `count` tickets with this one as the first; `None`, with this one alone still open, if there are too few.
-    fn open_tickets(&self, first: Ticket, count: usize) -> Option<Vec<Ticket>> {
-        let mut tickets = vec![first];
-        while tickets.len() < count {
-            let Ok(ticket) = self.requests.open_ticket() else {
-                tickets.drain(1..).for_each(|ticket| self.requests.slots.release(ticket));
-                return None;
-            };
-            tickets.push(ticket);
-        }
-        Some(tickets)
     }
 }
 

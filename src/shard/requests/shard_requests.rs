@@ -9,10 +9,10 @@ use crate::limits::IN_FLIGHT_MAX;
 use crate::queue::completions::Completions;
 use crate::queue::deferred_wakes::DeferredWakes;
 use crate::queue::request_slots::RequestSlots;
-use crate::shard::ServerContext;
 use crate::shard::requests::access::AccessSampler;
+use crate::shard::requests::admission::ShardAdmission;
 use crate::shard::requests::compression::CompressionShare;
-use crate::shard::requests::keys::ShardKeys;
+use crate::shard::server_context::ShardContext;
 
 /// The requests of one shard.
 pub struct ShardRequests {
@@ -24,19 +24,19 @@ pub struct ShardRequests {
     pub compression: CompressionShare,
     /// Chooses those that the access log shows.
     pub access: AccessSampler,
-    /// The clients with keys.
-    pub keys: ShardKeys,
+    /// Admits them.
+    pub admission: ShardAdmission,
 }
 
 impl ShardRequests {
-    /// No requests yet, on the shard of this index.
-    pub fn new(server_context: &ServerContext, index: usize) -> Self {
+    /// No requests yet.
+    pub fn new(context: ShardContext) -> Self {
         Self {
             slots: Rc::new(RequestSlots::new(Arc::new(Completions::new()))),
             deferred_wakes: DeferredWakes::default(),
             compression: CompressionShare::default(),
-            access: AccessSampler::new(server_context.service.access_log_per_million, index),
-            keys: ShardKeys::new(server_context.keys.initial.as_ref()),
+            access: AccessSampler::new(context.server.service.access_log_per_million, context.index),
+            admission: ShardAdmission::new(context),
         }
     }
 
@@ -50,5 +50,18 @@ impl ShardRequests {
                 "this shard has {IN_FLIGHT_MAX} requests in flight (the limit); try again later"
             ))
         })
+    }
+
+    /// `count` tickets with this one as the first; `None`, with this one alone still open, if there are too few.
+    pub(super) fn open_tickets(&self, first: Ticket, count: usize) -> Option<Vec<Ticket>> {
+        let mut tickets = vec![first];
+        while tickets.len() < count {
+            let Ok(ticket) = self.open_ticket() else {
+                tickets.drain(1..).for_each(|ticket| self.slots.release(ticket));
+                return None;
+            };
+            tickets.push(ticket);
+        }
+        Some(tickets)
     }
 }

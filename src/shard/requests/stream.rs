@@ -33,15 +33,15 @@ use crate::runtime::clock;
 use crate::shard::Shard;
 use crate::shard::models::model_table::LocalModel;
 use crate::shard::requests::access::AccessEntry;
+use crate::shard::requests::admission::{AdmittedRequest, StreamClient};
 use crate::shard::requests::compression::{self, AnswerCompression};
 use crate::shard::requests::http2_link::Http2Link;
 use crate::shard::requests::infer::{Arrival, InferOutcome, RequestMetrics};
 use crate::shard::requests::infer_pipeline::{self, PipelineHooks, PipelineInput, PipelineOutput};
-use crate::shard::requests::keys::{AdmittedRequest, StreamClient};
 use crate::shard::requests::offload::{DecodedAhead, decode_typed_ahead, large_typed};
 use crate::shard::requests::refusal_run::RefusalRun;
+use crate::shard::requests::regions;
 use crate::shard::requests::response_counter::{CountedResponse, DecoupledRequest};
-use crate::shard::services::shared_memory;
 use crate::time::Instant;
 use crate::wire::compression::Coding;
 use crate::wire::http2::StreamId;
@@ -207,7 +207,7 @@ impl StreamInfer {
                 Ok(NextMessage::Message(message)) => {
                     let memory = self.link.take_memory(self.stream);
                     let coding = self.link.coding(self.stream);
-                    if coding.is_some() || large_typed(&message).is_some() || self.shard.is_wanted_by(&message) {
+                    if coding.is_some() || large_typed(&message).is_some() || self.shard.models.is_wanted_by(&message) {
                         let shard = Rc::clone(&self.shard);
                         self.preparing = Some(Box::pin(prepare(shard, coding, message, memory)));
                         continue;
@@ -257,7 +257,7 @@ impl StreamInfer {
         }
         let entry = self.access_entry(&message);
         let Some(admission) = self.admit(&message, refused.as_mut(), &entry)? else { return Ok(()) };
-        match ahead.and_then(|decoded| self.shard.check_memory().map(|()| decoded)) {
+        match ahead.and_then(|decoded| self.shard.requests.admission.check_memory().map(|()| decoded)) {
             Ok(None) => {}
             Ok(Some(decoded)) => {
                 self.send_refusals(refused.as_mut());
@@ -314,7 +314,7 @@ impl StreamInfer {
         refused: Option<&mut RefusalRun>,
         entry: &AccessEntry,
     ) -> Result<Option<AdmittedRequest>, Error> {
-        match self.shard.admit_next(&self.client) {
+        match self.shard.requests.admission.admit_next(&self.client) {
             Ok(admission) => {
                 entry.note_client(&admission);
                 Ok(Some(admission))
@@ -357,7 +357,7 @@ impl StreamInfer {
             model: RefCell::new(None),
         });
         let arrival = Arrival::of_client(clock::now(), self.deadline);
-        let trace = self.shard.open_call_trace(&self.link, self.stream);
+        let trace = self.shard.services.traces.open_call(&self.link, self.stream);
         let (shard, departure, begun) = (Rc::clone(&self.shard), Rc::clone(&self.departure), Rc::clone(&self.begun));
         let wants_status = self.link.with(|connection| connection.wants_status(self.stream));
         let forwarded = self.forwarded.clone();
@@ -380,7 +380,7 @@ impl StreamInfer {
             request_metrics.settle(&outcome);
             // Its answer is sent in the same turn, unless those before it are awaited.
             if let Some(trace) = &trace {
-                shard.end_call_trace(trace, &model.served().spec.name, outcome.as_ref().err());
+                shard.services.traces.end_call(trace, &model.served().spec.name, outcome.as_ref().err());
             }
             let status = outcome.as_ref().err().map_or(0, |error| error.code().on_wire().1);
             let outcome = in_band(outcome, &model, &id, hooks.counted.has_run, wants_status);
@@ -405,7 +405,11 @@ impl StreamInfer {
         entry.settle(run.code().on_wire().1.into());
         self.shard.cells.received.add(1);
         self.shard.cells.count_refused(run.code());
-        self.shard.trace_refused_call(&self.link, self.stream, &Error::new(run.code(), "refused within a stream"));
+        self.shard.services.traces.refuse_call(
+            &self.link,
+            self.stream,
+            &Error::new(run.code(), "refused within a stream"),
+        );
         if !self.requests.is_empty() {
             let answer = FramedParts::from_iter([run.answer()]);
             self.requests.push_back(StreamRequest { work: None, done: Some(Ok(Some(answer))), is_ordered: true });
@@ -430,7 +434,7 @@ async fn prepare(
     mut memory: ReceiveReservation,
 ) -> Result<PreparedMessage, Error> {
     let message = compression::plain_message(&shard, coding, message, &mut memory).await?;
-    let ahead = match shard.want_of(&message, None).await {
+    let ahead = match shard.models.want_of(&message, None).await {
         Ok(()) => decode_typed_ahead(&shard, &message, &mut memory, grpc::decode::decode_streamed).await,
         Err(error) => Err(error),
     };
@@ -538,7 +542,7 @@ impl StreamHooks {
 
 impl PipelineHooks for StreamHooks {
     fn handle_ready(&mut self, model: &Rc<LocalModel>, request: &InferRequest) -> Option<Rc<dyn PartSink>> {
-        self.sequence = request.sequence.mark().map(|mark| (self.shard.sequence_queues(model), mark));
+        self.sequence = request.sequence.mark().map(|mark| (self.shard.models.sequence_queues(model), mark));
         self.track_sequence();
         let request = self.counted.begin(model, &request.plan, self.shard.index)?;
         *self.responses.model.borrow_mut() = Some(request);
@@ -573,7 +577,7 @@ impl PartSink for StreamResponses {
         let served = model.served();
         // A part may be an error, after which the model goes on.
         let parts = answer.outputs.and_then(|outputs| served.spec.to_client(outputs)).and_then(|mut outputs| {
-            shared_memory::deliver_system(&served.spec, plan, &mut outputs)?;
+            regions::deliver_system(&served.spec, plan, &mut outputs)?;
             Ok(outputs)
         });
         let parts =

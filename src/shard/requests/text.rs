@@ -59,7 +59,7 @@ pub async fn run(shard: &Rc<Shard>, message: TextMessage<'_>) -> Reply {
             let reply = text::error_reply(path, &error);
             if let Some(trace) = &trace {
                 let failure = ShownFailure { code: reply.status, text: error.text() };
-                shard.trace_failure(trace, model.unwrap_or_default(), failure);
+                shard.services.traces.fail(trace, model.unwrap_or_default(), failure);
             }
             reply
         }
@@ -92,7 +92,7 @@ async fn infer(shard: &Rc<Shard>, message: TextMessage<'_>) -> Result<Vec<u8>, E
     let call = TextRequest::read(path, &body)?;
     let name = model_name(shard, &call, model.or(call.model.as_deref()))?;
     entry.note_asked(&name, None, "");
-    shard.want(&name, None).await?;
+    shard.models.want(&name, None).await?;
     let decode = |_: Option<&_>, _: &mut ReceiveReservation| {
         let model = shard.models.find(&name, None)?;
         let spec = &model.served().spec;
@@ -123,7 +123,7 @@ fn model_name(shard: &Shard, call: &TextRequest, named: Option<&str>) -> Result<
     };
     if let Some(name) = named {
         // One that is loaded on demand is not there yet.
-        if shard.models.has(name) || shard.is_wanted(name) {
+        if shard.models.has(name) || shard.models.is_wanted(name) {
             return Ok(name.to_owned());
         }
         let names = fitting().join(", ");

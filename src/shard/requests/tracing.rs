@@ -15,17 +15,14 @@ use crate::protocol::front_end::FrontEnd;
 use crate::protocol::grpc::service::Rpc;
 use crate::protocol::infer::InferRequest;
 use crate::protocol::route::untraced_model;
-use crate::protocol::trace::TraceOrder;
-use crate::queue::one_shot::Lease;
 use crate::queue::request_slots::PartSink;
 use crate::queue::trace_queue::TraceQueue;
 use crate::runtime::clock;
 use crate::shard::Shard;
-use crate::shard::mailbox::ControlEvent;
-use crate::shard::models::model_table::LocalModel;
+use crate::shard::models::model_table::{LocalModel, ModelTable};
 use crate::shard::requests::http2_link::Http2Link;
 use crate::shard::requests::infer::{Arrival, InferOutcome};
-use crate::shard::services::trace_settings::TraceLease;
+use crate::shard::services::trace_settings::ShardTraces;
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 use crate::trace::{
@@ -88,20 +85,20 @@ impl HttpTrace {
     }
 }
 
-impl Shard {
+impl ShardTraces {
     /// Prepares for a request that may be traced; `None` while no setting traces any. `context`
     /// reads the client's own trace context.
-    pub fn open_trace(
+    pub fn open(
         &self,
         front: TraceFront,
         began: Instant,
         received: Instant,
         context: impl FnOnce() -> Option<TraceContext>,
     ) -> Option<Rc<FrontTrace>> {
-        if !self.services.traces.is_on() {
+        if !self.is_on() {
             return None;
         }
-        let queue = Arc::clone(self.server_context.traces.queue.as_ref()?);
+        let queue = Arc::clone(self.queue.as_ref()?);
         Some(Rc::new(FrontTrace {
             front,
             began: began.min(received),
@@ -117,18 +114,18 @@ impl Shard {
     }
 
     /// The same for a call of gRPC, whose message is here.
-    pub(super) fn open_call_trace(&self, link: &Http2Link, stream: StreamId) -> Option<Rc<FrontTrace>> {
-        if !self.services.traces.is_on() {
+    pub(super) fn open_call(&self, link: &Http2Link, stream: StreamId) -> Option<Rc<FrontTrace>> {
+        if !self.is_on() {
             return None;
         }
         let now = clock::now();
         let context = || link.with(|connection| connection.trace_context(stream));
-        self.open_trace(TraceFront::Grpc, now, now, context)
+        self.open(TraceFront::Grpc, now, now, context)
     }
 
     /// Samples the request, now that its model is known: `None` if it is not traced.
-    pub(super) fn sample_trace(&self, front: &FrontTrace, model: &LocalModel) -> Option<Arc<ActiveTrace>> {
-        let table = self.services.traces.table();
+    pub(super) fn sample(&self, front: &FrontTrace, model: &LocalModel) -> Option<Arc<ActiveTrace>> {
+        let table = self.table();
         let setting = table.setting(&model.served().spec.name);
         front.sample(setting).cloned()
     }
@@ -136,9 +133,9 @@ impl Shard {
     /// The request of a trace failed. One that was refused before its model was known is
     /// sampled now, by the setting of the model that it names, or by the global one if `model` is empty. Files have
     /// the form of Triton's, which has models' requests alone.
-    pub(super) fn trace_failure(&self, front: &FrontTrace, model: &str, failure: ShownFailure<'_>) {
+    pub(super) fn fail(&self, front: &FrontTrace, model: &str, failure: ShownFailure<'_>) {
         if !front.is_decided.get() {
-            let table = self.services.traces.table();
+            let table = self.table();
             let setting = table.setting(model);
             if setting.mode == TraceMode::OpenTelemetry {
                 front.sample(setting);
@@ -151,27 +148,29 @@ impl Shard {
     }
 
     /// The answer to a request over gRPC is sent from now on.
-    pub(super) fn end_call_trace(&self, front: &FrontTrace, model: &str, error: Option<&Error>) {
+    pub(super) fn end_call(&self, front: &FrontTrace, model: &str, error: Option<&Error>) {
         if let Some(error) = error {
-            self.trace_failure(front, model, ShownFailure::of_call(error));
+            self.fail(front, model, ShownFailure::of_call(error));
         }
         front.handle_sending(clock::now());
     }
 
     /// Traces a call of gRPC that is refused before its request is read, if it is an inference.
-    pub(super) fn trace_refused_call(&self, link: &Http2Link, stream: StreamId, error: &Error) {
-        if !self.services.traces.is_on() {
+    pub(super) fn refuse_call(&self, link: &Http2Link, stream: StreamId, error: &Error) {
+        if !self.is_on() {
             return;
         }
         let is_inference = link.with(|connection| {
             matches!(Rpc::from_path(connection.path(stream)), Ok(Rpc::ModelInfer | Rpc::ModelStreamInfer))
         });
-        if let Some(trace) = self.open_call_trace(link, stream).filter(|_| is_inference) {
-            self.trace_failure(&trace, "", ShownFailure::of_call(error));
+        if let Some(trace) = self.open_call(link, stream).filter(|_| is_inference) {
+            self.fail(&trace, "", ShownFailure::of_call(error));
             trace.handle_sending(clock::now());
         }
     }
+}
 
+impl Shard {
     /// As [`Shard::infer`], for a request that is traced: records it.
     pub(super) async fn infer_traced(
         self: &Rc<Self>,
@@ -192,43 +191,29 @@ impl Shard {
             let outputs = if *part == AnswerPart::End { &[][..] } else { &outcome.outputs };
             open.handle_outcome(has_stamps.then_some(&outcome.stamps), outputs);
             if has_stamps {
-                self.keep_exemplar(model, &exemplified, &outcome.stamps);
+                keep_exemplar(model, self.index, &exemplified, &outcome.stamps);
             }
         }
         outcome
     }
+}
 
-    /// Keeps a request that ran as an exemplar of its model's histograms. Traces in files have no ids of OpenTelemetry.
-    fn keep_exemplar(&self, model: &LocalModel, trace: &ActiveTrace, stamps: &Stamps) {
-        let cells = model.served().cells.get(self.index).filter(|_| trace.setting.mode == TraceMode::OpenTelemetry);
-        if let Some(cells) = cells {
-            let epoch_millis = clock::epoch_millis(stamps.output_end);
-            let exemplar = Exemplar { trace_id: trace.trace_id, span_id: trace.span_id, epoch_millis };
-            cells.keep_exemplar(stamps, &exemplar);
-        }
-    }
+/// Checks that a model, whose trace setting is asked for, is served; an empty name is the global setting.
+///
+/// # Errors
+/// `InvalidArgument`, as in Triton, if it is not.
+pub(super) fn check_traced(models: &ModelTable, name: &str) -> Result<(), Error> {
+    let is_known = name.is_empty() || models.find(name, None).is_ok();
+    if is_known { Ok(()) } else { Err(untraced_model(name)) }
+}
 
-    /// Checks that a model, whose trace setting is asked for, is served; an empty name is the global setting.
-    ///
-    /// # Errors
-    /// `InvalidArgument`, as in Triton, if it is not.
-    pub(super) fn check_traced(&self, name: &str) -> Result<(), Error> {
-        let is_known = name.is_empty() || self.models.find(name, None).is_ok();
-        if is_known { Ok(()) } else { Err(untraced_model(name)) }
-    }
-
-    /// Changes trace settings, and waits until every shard has the new ones.
-    ///
-    /// # Errors
-    /// Unavailable if the server drains or too many clients wait; the reason why the settings were
-    /// refused.
-    pub async fn send_trace_order(&self, order: TraceOrder) -> Result<(), Error> {
-        if self.server_context.lifecycle.is_draining() {
-            return Err(TraceLease::closed());
-        }
-        let (reply, awaited) = self.server_context.traces.admit()?;
-        (self.server_context.control_link.control)(ControlEvent::TraceOrdered(order, reply));
-        awaited.await
+/// Keeps a request that ran as an exemplar of its model's histograms. Traces in files have no ids of OpenTelemetry.
+fn keep_exemplar(model: &LocalModel, shard: usize, trace: &ActiveTrace, stamps: &Stamps) {
+    let cells = model.served().cells.get(shard).filter(|_| trace.setting.mode == TraceMode::OpenTelemetry);
+    if let Some(cells) = cells {
+        let epoch_millis = clock::epoch_millis(stamps.output_end);
+        let exemplar = Exemplar { trace_id: trace.trace_id, span_id: trace.span_id, epoch_millis };
+        cells.keep_exemplar(stamps, &exemplar);
     }
 }
 

@@ -50,7 +50,7 @@ pub async fn answer(shard: &Rc<Shard>, action: HostedAction<'_>, fields: &Fields
             let root = paths.map_or("", |paths| paths.models_root.as_str());
             let order = hosted::load_order(body, root, fields.get(hosted::TARGET_MODEL))?;
             log::info(&format!("Loading SageMaker TargetModel: {}", order.model().unwrap_or_default()));
-            shard.send_control_request(order).await.map_err(hosted::load_failure)?;
+            shard.server_context.send_control_request(order).await.map_err(hosted::load_failure)?;
             Ok(hosted::done_reply())
         }
         HostedAction::Unload(name) => {
@@ -59,7 +59,7 @@ pub async fn answer(shard: &Rc<Shard>, action: HostedAction<'_>, fields: &Fields
             log::info(&format!("Unloading SageMaker TargetModel: {name}"));
             // With the steps of an ensemble that no other model uses.
             let order = RepositoryOrder::Unload { name, with_dependents: true };
-            shard.send_control_request(order).await.map_err(hosted::load_failure)?;
+            shard.server_context.send_control_request(order).await.map_err(hosted::load_failure)?;
             Ok(hosted::done_reply())
         }
         HostedAction::Invoke(_) => Err(Error::internal("an invocation is answered as an inference")),

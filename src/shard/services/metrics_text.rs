@@ -76,7 +76,7 @@ async fn text(shard: &Shard, shows_exemplars: bool) -> String {
     metrics::encode_stores(&mut text, shard.server_context.stores.iter().map(|cells| &**cells));
     sources.host.encode(&mut text);
     shard.server_context.tls.board.encode(&mut text);
-    if let Some(keys) = shard.requests.keys.table() {
+    if let Some(keys) = shard.requests.admission.keys() {
         let clients = keys.clients().map(|client| (client.name(), client.all_cells()));
         metrics::encode_keys(&mut text, clients, &shard.server_context.keys.reloads);
     }

@@ -4,7 +4,6 @@
 pub mod console;
 pub mod control_request;
 pub mod hosted;
-pub mod load_watch;
 pub mod logging;
 pub mod metrics_text;
 pub mod shard_services;

@@ -20,7 +20,7 @@ impl ShardServices {
     pub fn new(client: Option<&SharedMemoryClient>, traces: &TraceLink) -> Self {
         Self {
             regions: RefCell::new(client.map(|client| Arc::new(client.regions()))),
-            traces: ShardTraces::new(&traces.initial),
+            traces: ShardTraces::new(traces),
         }
     }
 }

@@ -39,6 +39,8 @@ pub struct PublishedTraces {
 
 /// The trace settings as a shard has them. Lives on its shard.
 pub struct ShardTraces {
+    /// The queue of records; `None` if no setting can turn tracing on.
+    pub(in crate::shard) queue: Option<Arc<TraceQueue>>,
     table: RefCell<Arc<TraceTable>>,
     is_on: Cell<bool>,
 }
@@ -87,9 +89,10 @@ impl Lease for TraceLease {
 }
 
 impl ShardTraces {
-    /// Begins with these settings.
-    pub fn new(table: &Arc<TraceTable>) -> Self {
-        Self { is_on: Cell::new(table.is_on()), table: RefCell::new(Arc::clone(table)) }
+    /// Begins with the settings of the command line.
+    pub fn new(link: &TraceLink) -> Self {
+        let table = RefCell::new(Arc::clone(&link.initial));
+        Self { queue: link.queue.clone(), is_on: Cell::new(link.initial.is_on()), table }
     }
 
     /// Takes new settings.

@@ -214,7 +214,7 @@ fn enter(shard: &Shard, socket: &Socket, kind: ListenerKind) -> Option<Connectio
         }
     };
     let peer = || socket.peer().map(|peer| peer.ip());
-    let is_memory_short = shard.gives_up(MemoryStep::Connections);
+    let is_memory_short = shard.server_context.memory.gives_up(MemoryStep::Connections);
     match shard.connections.enter(kind.slot(), peer, is_memory_short, now) {
         Ok((connection_guard, SlotGrant::Free)) => Some(connection_guard),
         Ok((connection_guard, SlotGrant::Evicted(idle))) => {

@@ -56,7 +56,7 @@ pub async fn run<S: ByteStream>(
     connection_guard: &ConnectionGuard,
     front_end: FrontEnd,
 ) -> Option<S> {
-    let answer = RestAnswer::new(shard, shard.access_peer(&socket), connection_guard, front_end);
+    let answer = RestAnswer::new(shard, shard.requests.access.peer(&socket), connection_guard, front_end);
     let (parts, http_trace) = (Rc::clone(&answer.parts), Rc::clone(&answer.http_trace));
     let answer = move |message, memory| answer.clone().run(message, memory);
     let start = Http1Start { socket, first, may_rest: true, connection_guard, http_trace, parts };
@@ -313,7 +313,7 @@ impl<S: ByteStream> Http1Session<'_, S> {
 
     /// Marks the next reply as the last, if it is.
     fn close_last(&mut self) {
-        let is_short = self.shard.gives_up(MemoryStep::KeepAlive);
+        let is_short = self.shard.server_context.memory.gives_up(MemoryStep::KeepAlive);
         if !is_short && !self.shard.connections.is_draining() && !self.connection_guard.watch().is_last_answer() {
             return;
         }

@@ -77,7 +77,7 @@ pub async fn run<S: ByteStream>(shard: &Rc<Shard>, socket: S, first: Vec<u8>, co
         ),
         waker: RefCell::default(),
         is_running: Cell::new(false),
-        peer: shard.access_peer(&socket),
+        peer: shard.requests.access.peer(&socket),
         rights: connection_guard.watch().rights(),
         stream_work: RefCell::default(),
     });
@@ -192,7 +192,7 @@ impl<S: ByteStream> Http2Session<'_, S> {
     /// A connection in a reserved slot is answered only its first request. If memory is short, a
     /// connection ends when all is answered.
     fn end_answered(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        let is_short = self.shard.gives_up(MemoryStep::KeepAlive);
+        let is_short = self.shard.server_context.memory.gives_up(MemoryStep::KeepAlive);
         if self.link.rights.reserved_for.is_none() && !is_short {
             return Ok(());
         }

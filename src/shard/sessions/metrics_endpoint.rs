@@ -24,7 +24,7 @@ use crate::wire::message::{Message, Method, Reply};
 pub async fn run(shard: &Rc<Shard>, socket: impl ByteStream, connection_guard: &ConnectionGuard) {
     let rules = shard.server_context.service.console;
     let is_console_shown = console::is_shown(rules.audience, || socket.peer());
-    let rest = RestAnswer::new(shard, shard.access_peer(&socket), connection_guard, FrontEnd::Kserve);
+    let rest = RestAnswer::new(shard, shard.requests.access.peer(&socket), connection_guard, FrontEnd::Kserve);
     let (parts, http_trace) = (Rc::clone(&rest.parts), Rc::clone(&rest.http_trace));
     let own = Rc::clone(shard);
     let answer = move |message: Message, memory: ReceiveReservation| {
@@ -56,7 +56,9 @@ async fn reply(shard: &Shard, message: &Message, asked: Option<ConsoleRequest>) 
         _ => ApiPart::METRICS,
     };
     let rights = ConnectionRights::default();
-    if let Err(error) = shard.admit(PolicyProtocol::Http, part, rights, |name| message.fields.get(name)) {
+    if let Err(error) =
+        shard.requests.admission.admit(PolicyProtocol::Http, part, rights, |name| message.fields.get(name))
+    {
         return rest::error_reply(&error);
     }
     match asked {

@@ -6,38 +6,20 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::error::{Code, Error};
-use crate::metrics::KeyRefusal;
-use crate::policy::{KeyClass, PolicyProtocol};
+use crate::metrics::{KeyRefusal, MemoryLoss};
+use crate::policy::{ApiCategory, KeyClass, PolicyProtocol};
+use crate::pressure::MemoryStep;
 use crate::protocol::keys::{KeyClient, KeyDigest, KeyGrant, KeyTable};
 use crate::protocol::policy::{self, AccessRefusal, AccessRules, AdmittedClient, ApiPart, KEY_UNKNOWN};
 use crate::runtime::clock;
-use crate::shard::Shard;
-use crate::shard::connections::ConnectionRights;
+use crate::shard::connections::{ConnectionRights, ReservedFor};
+use crate::shard::server_context::ShardContext;
 
-/// The clients with keys, as one shard has them now; `None` if no key is required.
-#[derive(Default)]
-pub struct ShardKeys(RefCell<Option<Arc<KeyTable>>>);
-
-impl ShardKeys {
-    /// A table with the clients of the start.
-    pub fn new(table: Option<&Arc<KeyTable>>) -> Self {
-        Self(RefCell::new(table.map(Arc::clone)))
-    }
-
-    /// Sets the clients from now on. Admitted requests go on.
-    pub fn set(&self, table: &Arc<KeyTable>) {
-        *self.0.borrow_mut() = Some(Arc::clone(table));
-    }
-
-    /// Returns true if clients need keys.
-    pub fn is_on(&self) -> bool {
-        self.0.borrow().is_some()
-    }
-
-    /// The clients, if they need keys.
-    pub fn table(&self) -> Option<Arc<KeyTable>> {
-        self.0.borrow().clone()
-    }
+/// Admits the requests of one shard.
+pub struct ShardAdmission {
+    context: ShardContext,
+    /// The clients with keys, as the shard has them now; `None` if no key is required.
+    keys: RefCell<Option<Arc<KeyTable>>>,
 }
 
 /// A request that was admitted, until it ends.
@@ -61,7 +43,27 @@ impl AdmittedRequest {
 #[derive(Default)]
 pub struct StreamClient(Option<(Arc<KeyClient>, Option<KeyDigest>)>);
 
-impl Shard {
+impl ShardAdmission {
+    /// Begins with the keys of the start.
+    pub fn new(context: ShardContext) -> Self {
+        Self { keys: RefCell::new(context.server.keys.initial.clone()), context }
+    }
+
+    /// Sets the clients from now on. Admitted requests go on.
+    pub fn set_keys(&self, table: &Arc<KeyTable>) {
+        *self.keys.borrow_mut() = Some(Arc::clone(table));
+    }
+
+    /// Returns true if clients need keys.
+    pub fn needs_keys(&self) -> bool {
+        self.keys.borrow().is_some()
+    }
+
+    /// The clients, if they need keys.
+    pub fn keys(&self) -> Option<Arc<KeyTable>> {
+        self.keys.borrow().clone()
+    }
+
     /// Admits a request.
     ///
     /// # Errors
@@ -77,7 +79,7 @@ impl Shard {
         if rights.is_admin {
             return Ok(AdmittedRequest::default());
         }
-        let table = self.requests.keys.0.borrow();
+        let table = self.keys.borrow();
         match self.ask_policy(protocol, table.as_deref(), part, rights, field)? {
             None => Ok(AdmittedRequest::default()),
             Some(admitted) => self.begin_of(admitted.client),
@@ -98,7 +100,7 @@ impl Shard {
         if rights.is_admin {
             return Ok(StreamClient::default());
         }
-        let table = self.requests.keys.0.borrow();
+        let table = self.keys.borrow();
         let admitted = self.ask_policy(protocol, table.as_deref(), part, rights, field)?;
         Ok(StreamClient(admitted.map(|admitted| (Arc::clone(admitted.client), admitted.digest))))
     }
@@ -110,7 +112,7 @@ impl Shard {
     /// is gone, or no longer gives access to inference.
     pub fn admit_next(&self, stream: &StreamClient) -> Result<AdmittedRequest, Error> {
         let StreamClient(Some((client, digest))) = stream else { return Ok(AdmittedRequest::default()) };
-        let table = self.requests.keys.0.borrow();
+        let table = self.keys.borrow();
         let now_known = table.as_deref().and_then(|table| match digest {
             Some(digest) => table.find_digest(digest),
             None => table.anonymous(),
@@ -128,6 +130,37 @@ impl Shard {
         }
     }
 
+    /// Refuses requests that a reserved slot is not for, or that there is no memory for.
+    pub fn check_capacity(
+        &self,
+        reserved_for: Option<ReservedFor>,
+        category: Option<ApiCategory>,
+    ) -> Result<(), Error> {
+        if !matches!(category, Some(ApiCategory::Inference | ApiCategory::SharedMemory)) {
+            return Ok(());
+        }
+        match reserved_for {
+            None => self.check_memory(),
+            Some(ReservedFor::Count) => {
+                let most = self.context.server.connection_limits.connections_max;
+                Err(Error::unavailable(format!(
+                    "too many connections: each shard has --connections-max={most}, and none of them is idle"
+                )))
+            }
+            Some(ReservedFor::Memory) => Err(self.memory_refusal()),
+        }
+    }
+
+    /// Refuses an inference request that there is no memory for.
+    pub fn check_memory(&self) -> Result<(), Error> {
+        if self.context.server.memory.gives_up(MemoryStep::Requests) { Err(self.memory_refusal()) } else { Ok(()) }
+    }
+
+    fn memory_refusal(&self) -> Error {
+        self.context.cells.count_memory_loss(MemoryLoss::Request);
+        Error::new(Code::Exhausted, self.context.server.memory.board.refusal())
+    }
+
     fn ask_policy<'r, 'a>(
         &self,
         protocol: PolicyProtocol,
@@ -136,7 +169,7 @@ impl Shard {
         rights: ConnectionRights,
         field: impl Fn(&str) -> Option<&'a [u8]>,
     ) -> Result<Option<AdmittedClient<'r>>, Error> {
-        let policy = &self.server_context.policy;
+        let policy = &self.context.server.policy;
         let restrictions = match protocol {
             PolicyProtocol::Http => &policy.http.restrictions,
             PolicyProtocol::Grpc => &policy.grpc.restrictions,
@@ -148,12 +181,13 @@ impl Shard {
     }
 
     fn begin_of(&self, client: &Arc<KeyClient>) -> Result<AdmittedRequest, Error> {
+        let is_shown = self.context.server.service.access_log_per_million > 0;
         match client.begin(clock::turn()) {
             Ok(grant) => {
-                if let Some(cells) = client.cells(self.index) {
+                if let Some(cells) = client.cells(self.context.index) {
                     cells.requests.add(1);
                 }
-                Ok(AdmittedRequest { _grant: grant, client: self.requests.access.is_on().then(|| Arc::clone(client)) })
+                Ok(AdmittedRequest { _grant: grant, client: is_shown.then(|| Arc::clone(client)) })
             }
             Err(busy) => Err(self.count_refusal(policy::busy_refusal(client, busy))),
         }
@@ -162,8 +196,8 @@ impl Shard {
     /// Counts a refusal, and returns the client's error.
     fn count_refusal(&self, refusal: AccessRefusal) -> Error {
         let AccessRefusal { reason, client, error } = refusal;
-        self.cells.access_refused.count(reason);
-        if let Some(cells) = client.as_ref().and_then(|client| client.cells(self.index)) {
+        self.context.cells.access_refused.count(reason);
+        if let Some(cells) = client.as_ref().and_then(|client| client.cells(self.context.index)) {
             cells.count_refusal(reason);
         }
         error

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use crate::metrics::utilization;
 use crate::protocol::orca::{self, EndpointLoad, LoadFormat};
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::runtime::{clock, executor};
-use crate::shard::Shard;
+use crate::shard::{ServerContext, Shard};
 use crate::time::Instant;
 use crate::wire::message::Reply;
 
@@ -43,17 +44,17 @@ pub async fn run(shard: Rc<Shard>) {
             board.clear();
             continue;
         }
-        before = Some(shard.look_at_load(before.as_ref()));
+        before = Some(shard.server_context.look_at_load(&shard.models.served(), before.as_ref()));
     }
 }
 
-impl Shard {
+impl ServerContext {
     /// Counts, and stores the load since the last measurement.
-    fn look_at_load(&self, before: Option<&LoadLook>) -> LoadLook {
-        let (served, sources, now) = (self.models.served(), &self.server_context.metrics, clock::now());
+    fn look_at_load(&self, served: &[Arc<ServedModel>], before: Option<&LoadLook>) -> LoadLook {
+        let (sources, now) = (&self.metrics, clock::now());
         let received = sources.shard_cells.iter().map(|cells| cells.received.get()).sum();
         let groups = served.iter().flat_map(|served| {
-            let model = std::ptr::from_ref::<ServedModel>(served).addr();
+            let model = Arc::as_ptr(served).addr();
             served.group_loads(now).into_iter().enumerate().map(move |(index, group)| ((model, index), group))
         });
         let groups: Vec<_> = groups.collect();
@@ -88,7 +89,7 @@ impl Shard {
 
     /// The last measured load; `None` before two measurements. Keeps the measurements going.
     pub fn load_report(&self) -> Option<EndpointLoad> {
-        let sources = &self.server_context.metrics;
+        let sources = &self.metrics;
         sources.load.ask();
         #[expect(clippy::cast_precision_loss, reason = "shares and rates, far below 2^53")]
         let divided = |value: u64, by: u64| value as f64 / by as f64;
