@@ -2,14 +2,10 @@
 
 /// Bytes of a `config.json`: one with the labels of 21,000 classes has 1.5 MB.
 pub const CONFIG_SIZE_MAX: usize = 4 << 20;
-/// Bytes of the header of a safetensors file: a model of 1,000 tensors has 100 KB.
-pub const HEADER_SIZE_MAX: usize = 8 << 20;
-/// Tensors of one model, over all its files: DeBERTa-v2-xxlarge has 800.
-pub const TENSORS_MAX: usize = 16_384;
+/// Tensors of one model, over all its files: as many as one file may have.
+pub const TENSORS_MAX: usize = wire::safetensors::SAFETENSORS_COUNT_MAX;
 /// Files of one model.
 pub const FILES_MAX: usize = 64;
-/// Dimensions of a tensor: text encoders have two, DeBERTa's and old checkpoints' few more.
-pub const RANK_MAX: usize = 8;
 /// Layers of an encoder: the deepest in use has 48.
 pub const LAYERS_MAX: usize = 256;
 /// Attention heads of a layer.
@@ -27,4 +23,4 @@ pub const LABELS_MAX: usize = 1 << 20;
 /// Bytes of an ONNX file: protobuf's own limit.
 pub const MODEL_SIZE_MAX: usize = (1 << 31) - 1;
 
-const _: () = assert!(HEADER_SIZE_MAX < MODEL_SIZE_MAX && CONFIG_SIZE_MAX < MODEL_SIZE_MAX, "texts are small");
+const _: () = assert!(CONFIG_SIZE_MAX < MODEL_SIZE_MAX, "texts are small");

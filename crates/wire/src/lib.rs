@@ -15,6 +15,7 @@ pub mod placed;
 pub mod proto;
 pub mod protobuf;
 pub mod resp;
+pub mod safetensors;
 pub mod toml;
 pub mod trace_context;
 pub mod x509;

@@ -1,19 +1,15 @@
 //! The tensors of a model's safetensors files, as views of the bytes that the caller has mapped, and their conversion
 //! to FP32.
 
-mod header;
-
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-
-use half::{bf16, f16};
 
 use base::error::Error;
 use wire::json::Document;
 
 use crate::limits::{CONFIG_SIZE_MAX, FILES_MAX, TENSORS_MAX};
-pub(crate) use header::WeightType;
-use header::{TensorEntry, read_header};
+pub(crate) use wire::safetensors::WeightType;
+use wire::safetensors::{TensorEntry, float_of_brain_float, float_of_half, read_header};
 
 /// The tensors of a model by name, over all its files.
 #[derive(Clone, Debug, Default)]
@@ -168,32 +164,19 @@ impl<'a> WeightView<'a> {
 
     /// Appends the elements as FP32, little-endian.
     pub(crate) fn write(self, out: &mut Vec<u8>) {
-        match self.element {
-            WeightType::Float => out.extend_from_slice(self.bytes),
-            WeightType::Half => out.extend(self.bytes.as_chunks().0.iter().flat_map(from_half)),
-            WeightType::BrainFloat => out.extend(self.bytes.as_chunks().0.iter().flat_map(from_brain_float)),
-            // `OnnxDraft` takes no view of another datatype.
-            WeightType::Other(_) => {}
-        }
+        // `OnnxDraft` takes no view of another datatype.
+        self.element.append_floats(self.bytes, out);
     }
 
     /// Writes a matrix `[outputs, inputs]`, transposed, in FP32.
     pub(crate) fn write_columns(self, inputs: usize, out: &mut [[u8; 4]]) {
         match self.element {
             WeightType::Float => transpose(self.bytes.as_chunks().0, |bytes| *bytes, inputs, out),
-            WeightType::Half => transpose(self.bytes.as_chunks().0, from_half, inputs, out),
-            WeightType::BrainFloat => transpose(self.bytes.as_chunks().0, from_brain_float, inputs, out),
+            WeightType::Half => transpose(self.bytes.as_chunks().0, float_of_half, inputs, out),
+            WeightType::BrainFloat => transpose(self.bytes.as_chunks().0, float_of_brain_float, inputs, out),
             WeightType::Other(_) => {}
         }
     }
-}
-
-fn from_half(bytes: &[u8; 2]) -> [u8; 4] {
-    f16::from_le_bytes(*bytes).to_f32().to_le_bytes()
-}
-
-fn from_brain_float(bytes: &[u8; 2]) -> [u8; 4] {
-    bf16::from_le_bytes(*bytes).to_f32().to_le_bytes()
 }
 
 fn transpose<const N: usize>(

@@ -1,4 +1,5 @@
 use super::*;
+use half::{bf16, f16};
 
 /// A file of a header and `size` bytes of data.
 fn file(header: &str, size: usize) -> Vec<u8> {

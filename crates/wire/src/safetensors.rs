@@ -1,13 +1,15 @@
 //! The header of a safetensors file: eight bytes of length, little-endian, then JSON of that length, then the bytes of
-//! the tensors without holes. Format: the README of the `safetensors` crate. Reads no tensor.
+//! the tensors without holes. Format: the README of the `safetensors` crate. Reads no tensor; converts the elements of one.
 
-use wire::json::{Document, JsonValue, ValueKind};
+use half::{bf16, f16};
 
-use crate::limits::{HEADER_SIZE_MAX, RANK_MAX, TENSORS_MAX};
+use crate::json::{Document, JsonValue, ValueKind};
+pub use crate::limits::SAFETENSORS_COUNT_MAX;
+use crate::limits::{SAFETENSORS_HEADER_SIZE_MAX, SAFETENSORS_RANK_MAX};
 
 /// A datatype of weights; files with others are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WeightType {
+pub enum WeightType {
     /// BF16.
     BrainFloat,
     /// F32.
@@ -20,12 +22,30 @@ pub(crate) enum WeightType {
 
 impl WeightType {
     /// Bytes of an element.
-    pub(crate) const fn size(self) -> usize {
+    pub const fn size(self) -> usize {
         match self {
             Self::BrainFloat | Self::Half => 2,
             Self::Float => 4,
             Self::Other(size) => size,
         }
+    }
+
+    /// Appends elements as FP32, little-endian; returns false for a datatype that weights do not have.
+    pub fn append_floats(self, bytes: &[u8], out: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Float => out.extend_from_slice(bytes),
+            Self::Half => out.extend(bytes.as_chunks().0.iter().flat_map(float_of_half)),
+            Self::BrainFloat => out.extend(bytes.as_chunks().0.iter().flat_map(float_of_brain_float)),
+            Self::Other(_) => return false,
+        }
+        true
+    }
+
+    /// The elements as floats; `None` for a datatype that weights do not have.
+    pub fn floats(self, bytes: &[u8]) -> Option<Vec<f32>> {
+        let mut floats = Vec::new();
+        self.append_floats(bytes, &mut floats)
+            .then(|| floats.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
 
     fn named(name: &str) -> Option<Self> {
@@ -42,15 +62,29 @@ impl WeightType {
     }
 }
 
+/// An F16 element as FP32.
+pub fn float_of_half(bytes: &[u8; 2]) -> [u8; 4] {
+    f16::from_le_bytes(*bytes).to_f32().to_le_bytes()
+}
+
+/// A BF16 element as FP32.
+pub fn float_of_brain_float(bytes: &[u8; 2]) -> [u8; 4] {
+    bf16::from_le_bytes(*bytes).to_f32().to_le_bytes()
+}
+
 /// A tensor of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TensorEntry {
-    pub(crate) name: String,
-    pub(crate) element: WeightType,
-    pub(crate) shape: Vec<usize>,
-    /// Its bytes, counted from the begin of the file; they are inside it.
-    pub(crate) begin: usize,
-    pub(crate) end: usize,
+pub struct TensorEntry {
+    /// Its name.
+    pub name: String,
+    /// The datatype of its elements.
+    pub element: WeightType,
+    /// Its dimensions.
+    pub shape: Vec<usize>,
+    /// Its first byte, counted from the begin of the file; all are inside it.
+    pub begin: usize,
+    /// The byte behind its last.
+    pub end: usize,
 }
 
 /// Reads the header of a file, and checks that each tensor has the bytes that its shape needs, all inside the file,
@@ -58,11 +92,11 @@ pub(crate) struct TensorEntry {
 ///
 /// # Errors
 /// The reason why the file is refused.
-pub(crate) fn read_header(file: &[u8]) -> Result<Vec<TensorEntry>, String> {
+pub fn read_header(file: &[u8]) -> Result<Vec<TensorEntry>, String> {
     let (length, rest) = file.split_first_chunk::<8>().ok_or("it is shorter than the 8 bytes before its header")?;
     let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
-    if length > HEADER_SIZE_MAX {
-        return Err(format!("its header has {length} bytes, and at most {HEADER_SIZE_MAX} are read"));
+    if length > SAFETENSORS_HEADER_SIZE_MAX {
+        return Err(format!("its header has {length} bytes, and at most {SAFETENSORS_HEADER_SIZE_MAX} are read"));
     }
     let Some((header, data)) = rest.split_at_checked(length) else {
         return Err(format!("its header has {length} bytes, and the file ends after {}", rest.len()));
@@ -73,8 +107,8 @@ pub(crate) fn read_header(file: &[u8]) -> Result<Vec<TensorEntry>, String> {
         return Err("its header is not a JSON object".to_owned());
     }
     for (name, value) in document.root().members().filter(|(name, _)| *name != "__metadata__") {
-        if entries.len() == TENSORS_MAX {
-            return Err(format!("it has more than {TENSORS_MAX} tensors"));
+        if entries.len() == SAFETENSORS_COUNT_MAX {
+            return Err(format!("it has more than {SAFETENSORS_COUNT_MAX} tensors"));
         }
         let entry = read_entry(name, value, length + 8).map_err(|reason| format!("tensor '{name}': {reason}"))?;
         entries.push(entry);
@@ -86,7 +120,7 @@ pub(crate) fn read_header(file: &[u8]) -> Result<Vec<TensorEntry>, String> {
 fn read_entry(name: &str, value: JsonValue<'_, '_>, base: usize) -> Result<TensorEntry, String> {
     let element = value.get("dtype").and_then(JsonValue::as_str).ok_or("it has no 'dtype'")?;
     let element = WeightType::named(element).ok_or_else(|| format!("its dtype '{element}' is unknown"))?;
-    let shape = numbers(value.get("shape"), RANK_MAX).ok_or("its 'shape' is not a short list of sizes")?;
+    let shape = numbers(value.get("shape"), SAFETENSORS_RANK_MAX).ok_or("its 'shape' is not a short list of sizes")?;
     let offsets = numbers(value.get("data_offsets"), 2).unwrap_or_default();
     let [begin, end] = offsets.as_slice() else {
         return Err("its 'data_offsets' are not two numbers".to_owned());
@@ -135,4 +169,24 @@ fn check_places(entries: &mut [TensorEntry], base: usize, file_size: usize) -> R
         return Err(format!("{} bytes after the last tensor belong to no tensor", file_size - expected));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_found_and_elements_of_three_datatypes_are_floats() {
+        let header = br#"{"a":{"dtype":"F16","shape":[2],"data_offsets":[4,8]},"b":{"dtype":"I32","shape":[],"data_offsets":[0,4]}}"#;
+        let data = [0, 0, 0, 0, 0, 0x3e, 0, 0xc0];
+        let file = [&(header.len() as u64).to_le_bytes()[..], header, &data].concat();
+        let entries = read_header(&file).unwrap();
+        let a = entries.iter().find(|entry| entry.name == "a").unwrap();
+        assert_eq!((a.element, a.shape.as_slice()), (WeightType::Half, &[2][..]));
+        assert_eq!(a.element.floats(&file[a.begin..a.end]), Some(vec![1.5, -2.0]));
+        assert_eq!(WeightType::BrainFloat.floats(&[0xc0, 0x3f]), Some(vec![1.5]));
+        assert_eq!(WeightType::Float.floats(&1.5_f32.to_le_bytes()), Some(vec![1.5]));
+        assert_eq!(WeightType::Other(4).floats(&[0; 4]), None);
+        assert!(read_header(&file[..file.len() - 1]).is_err());
+    }
 }
