@@ -68,4 +68,23 @@ pub trait Step: Send + Sync {
     /// `InvalidArgument` if a tensor does not fit: the text names the port, what was expected and what came. Never a
     /// panic: the contents come from clients. Sizes are checked before memory is allocated.
     fn run(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error>;
+
+    /// The padding of its rows, if it pads those of a request to the longest one: then a model may also run them in other
+    /// company. Such a step always writes the lengths.
+    fn padding(&self) -> Option<StepPadding> {
+        None
+    }
+}
+
+/// The padding of a step's rows `[rows, length, ..]` to the longest of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepPadding {
+    /// For each output port, the number that pads it; `None` for one that is not padded.
+    pub numbers: Vec<Option<f64>>,
+    /// The output port with the length of each row without padding, [rows].
+    pub lengths: usize,
+    /// The width of a row is a multiple of this.
+    pub multiple: u32,
+    /// True if padding comes before the row.
+    pub is_left: bool,
 }

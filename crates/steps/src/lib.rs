@@ -54,7 +54,7 @@ mod trial;
 mod vector;
 
 pub use self::fields::{Field, FieldDefault, FieldKind, ReadStepFile, StepFields};
-pub use self::kind::{Step, StepKind, StepPort};
+pub use self::kind::{Step, StepKind, StepPadding, StepPort};
 pub use self::list::StepList;
 
 /// All kinds of steps, in the order of the reference.

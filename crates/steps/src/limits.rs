@@ -12,6 +12,9 @@ pub const TEXTS_SIZE_MAX: usize = base::limits::BODY_SIZE_MAX;
 /// Tensors in the list of one port. Public models stack up to some forty columns.
 pub const LIST_TENSORS_MAX: usize = 256;
 
+/// Multiple that the lengths of padded rows are rounded up to: devices want 8 to 128.
+pub const PADDING_MULTIPLE_MAX: u32 = 65_536;
+
 /// Numbers in a parameter that has one for each column: tables of public models have some hundred columns.
 pub const COLUMNS_MAX: usize = 4096;
 

@@ -5,8 +5,8 @@ use wire::json::writer;
 use crate::KINDS;
 use crate::fields::{Field, FieldDefault, FieldKind};
 use crate::kind::{StepKind, StepPort};
-use crate::limits::{CALL_TENSORS_MAX, STEPS_MAX};
-use crate::list::call;
+use crate::limits::{CALL_TENSORS_MAX, PADDING_MULTIPLE_MAX, STEPS_MAX};
+use crate::list::{call, padding};
 
 /// The schema of a `steps.json` (JSON Schema 2020-12), for editors and for `check-jsonschema`.
 pub fn schema() -> String {
@@ -20,7 +20,8 @@ pub fn schema() -> String {
     out += "      \"items\": {\n        \"oneOf\": [\n";
     out += "          {\"type\": \"object\", \"required\": [\"step\"], \"additionalProperties\": false, \"properties\": {\n";
     out +=
-        "            \"step\": {\"const\": \"model\", \"description\": \"The model between the steps runs here.\"}}}";
+        "            \"step\": {\"const\": \"model\", \"description\": \"The model between the steps runs here.\"},\n";
+    padding_schema(&mut out);
     out += ",\n";
     call_schema(&mut out);
     for kind in KINDS {
@@ -29,6 +30,17 @@ pub fn schema() -> String {
     }
     out += "\n        ]\n      }\n    }\n  }\n}\n";
     out
+}
+
+/// The schema of the padding of the model's inputs, which ends its step.
+fn padding_schema(out: &mut String) {
+    *out += "            \"padding\": {\"type\": \"object\", \"required\": [\"inputs\", \"lengths\"], \"additionalProperties\": false, ";
+    *out += &format!("\"description\": {}, \"properties\": {{\n", quoted(padding::ABOUT));
+    *out += "              \"inputs\": {\"type\": \"object\", \"minProperties\": 1, \"additionalProperties\": {\"type\": \"number\"}},\n";
+    *out += "              \"lengths\": {\"type\": \"string\"}, \"side\": {\"enum\": [\"left\", \"right\"]},\n";
+    *out += &format!(
+        "              \"multiple_of\": {{\"type\": \"integer\", \"minimum\": 1, \"maximum\": {PADDING_MULTIPLE_MAX}}}}}}}}}}}"
+    );
 }
 
 /// The schema of a step that runs another model, whose ports are the tensors of that.

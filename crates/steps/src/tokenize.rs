@@ -23,9 +23,9 @@ use self::file::{guarded, read_config, read_tokenizer};
 use self::prompts::Prompts;
 use self::rows::{Form, TokenRows};
 use self::rules::EncodingRules;
-use self::settings::{Padding, read_padding, read_truncation};
+use self::settings::{Padding, Width, read_padding, read_truncation};
 use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
-use crate::kind::{Step, StepKind, StepPort};
+use crate::kind::{Step, StepKind, StepPadding, StepPort};
 use crate::limits::{TEXT_SIZE_MAX, TOKENS_MAX};
 use crate::tensors::strings;
 
@@ -179,6 +179,7 @@ struct Tokenize {
 }
 
 const OFFSETS: usize = 4;
+const LENGTH: usize = 5;
 
 impl Tokenize {
     fn build(fields: &StepFields<'_>) -> Result<Self, Error> {
@@ -233,7 +234,7 @@ impl Tokenize {
             type_ids.then(|| form.tensor(rows, |token| token.type_id)),
             special_mask.then(|| form.tensor(rows, |token| u32::from(token.is_special))),
             offsets.then(|| form.offsets(rows)),
-            length.then(|| form.lengths(rows)),
+            (length || self.padding().is_some()).then(|| form.lengths(rows)),
         ]
     }
 }
@@ -259,6 +260,13 @@ impl Step for Tokenize {
         let rows = guarded(|| self.encoded(&texts, pairs.as_deref(), &prompts)).map_err(Error::invalid)?;
         let form = self.padding.form(&rows, self.datatype)?;
         Ok(self.outputs(&form, &rows))
+    }
+
+    fn padding(&self) -> Option<StepPadding> {
+        let Padding { width: Width::Longest, multiple, is_left, pad } = self.padding else { return None };
+        let numbers = [f64::from(pad.id), 0.0, f64::from(pad.type_id), 1.0, 0.0].map(Some);
+        let numbers = numbers.into_iter().chain([None]).collect();
+        Some(StepPadding { numbers, lengths: LENGTH, multiple: u32::try_from(multiple).unwrap_or(u32::MAX), is_left })
     }
 }
 

@@ -52,6 +52,18 @@ impl ModelSteps {
                 given()
             ));
         }
+        let wrong = list.padding().filter(|padding| padding.is_declared()).and_then(|padding| {
+            let is_padded = |name: &str| {
+                let input = engine.as_ref().and_then(|engine| engine.inputs.iter().find(|input| input.name == name));
+                input.is_some_and(|input| input.model_shape.get(1).is_some_and(|size| *size < 0))
+            };
+            padding.inputs.iter().map(|(name, _)| name).find(|name| !is_padded(name))
+        });
+        if let Some(name) = wrong {
+            return missing(format!(
+                "\"padding\" of the step \"model\" names '{name}', which is no input of the model whose second dimension may vary"
+            ));
+        }
         let is_computed = |name: &str| engine.as_ref().is_some_and(|engine| engine.output_index(name).is_some());
         if let Some(name) = list.inputs_behind_model().find(|name| !is_there(name) && !is_computed(name)) {
             let outputs = engine.as_ref().map_or_else(String::new, |engine| list_of(&engine.outputs));

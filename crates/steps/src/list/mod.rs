@@ -11,8 +11,10 @@
 //!
 //! `{"step": "model"}` stands for the model that the list belongs to: it reads the tensors that have the names of its inputs and
 //! writes those that have the names of its outputs. `{"step": "infer", "model": "NAME", …}` runs another model of the server.
+//! `{"step": "model", "padding": {…}}` says how its inputs are padded ([`ListPadding`]).
 
 pub mod call;
+pub mod padding;
 mod run;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
@@ -26,6 +28,7 @@ use wire::json::placed;
 use wire::placed::{Placed, PlacedMember, PlacedValue};
 
 pub use self::call::StepCall;
+pub use self::padding::ListPadding;
 pub use self::run::{AwaitedCall, StepRun, StepTensors};
 use crate::KINDS;
 use crate::fields::{ReadStepFile, StepFields, line, quoted};
@@ -47,6 +50,8 @@ pub struct StepList {
     names: Vec<String>,
     /// The tensors that the steps on one side of the model read and that no step on that side has written before.
     inputs: Vec<ListInput>,
+    /// The padding of the model's inputs, if the step of the model or another one says it.
+    padding: Option<ListPadding>,
 }
 
 /// A tensor that the steps on one side of the model read from outside.
@@ -92,10 +97,11 @@ impl StepList {
         let document = placed::read(text)
             .map_err(|error| Error::invalid(format!("line {}: {}", line(text, error.offset), error.text)))?;
         let steps = listed(text, &document)?;
-        let mut list = Self { steps: Vec::new(), model: None, names: Vec::new(), inputs: Vec::new() };
+        let mut list = Self { steps: Vec::new(), model: None, names: Vec::new(), inputs: Vec::new(), padding: None };
         for (index, step) in steps.iter().enumerate() {
             list.add(text, step, read_file).map_err(|error| error.with_prefix(&format!("step {}: ", index + 1)))?;
         }
+        list.padding = list.padding.take().or_else(|| list.padding_of_steps());
         Ok(list)
     }
 
@@ -167,11 +173,12 @@ impl StepList {
             return Err(at(placed.offset, "\"step\" must name the kind of the step".to_owned()));
         };
         if name == MODEL_STEP {
-            return match (members.as_slice(), self.model.replace(self.steps.len())) {
-                ([_], None) => Ok(()),
-                ([_], Some(_)) => Err(at(placed.offset, "the step \"model\" may be there once".to_owned())),
-                _ => Err(at(placed.offset, "the step \"model\" has no parameters and no ports".to_owned())),
-            };
+            if self.model.is_some() {
+                return Err(at(placed.offset, "the step \"model\" may be there once".to_owned()));
+            }
+            self.padding = self.declared_padding(text, members)?;
+            self.model = Some(self.steps.len());
+            return Ok(());
         }
         if name == call::NAME {
             return self.add_call(text, placed.offset, members, read_file);

@@ -6,12 +6,16 @@ use base::error::Error;
 use base::tensor::Tensor;
 
 use super::call::{NAME, StepCall};
+use super::padding::PaddingLengths;
 use super::{ListedStep, ListedWork, StepList};
+use crate::tensors::integers;
 
 /// A run of the steps on one side of the model: its tensors, and its place in the list.
 #[derive(Debug)]
 pub struct StepRun {
     by_index: Vec<Option<Tensor>>,
+    /// The lengths of the rows without padding, if a step of the list pads them.
+    lengths: Option<Tensor>,
     /// The steps that have not run.
     left: Range<usize>,
 }
@@ -29,6 +33,7 @@ pub struct AwaitedCall<'a> {
 pub struct StepTensors<'a> {
     list: &'a StepList,
     by_index: Vec<Option<Tensor>>,
+    lengths: Option<Tensor>,
 }
 
 impl StepList {
@@ -83,6 +88,11 @@ impl StepList {
                 }
                 ListedWork::Own(..) => step.run(&run.by_index).map_err(|error| self.in_step(index, error))?,
             };
+            if let Some(PaddingLengths::Port { step, port }) = self.padding_lengths()
+                && step == index
+            {
+                run.lengths = results.get(port).cloned().flatten();
+            }
             run.end_step(step, results);
         }
         Ok(None)
@@ -111,7 +121,7 @@ impl StepList {
 
     /// The tensors of a run that is at its end.
     pub fn tensors(&self, run: StepRun) -> StepTensors<'_> {
-        StepTensors { list: self, by_index: run.by_index }
+        StepTensors { list: self, by_index: run.by_index, lengths: run.lengths }
     }
 
     fn run_through(&self, mut run: StepRun) -> Result<StepTensors<'_>, Error> {
@@ -132,7 +142,7 @@ impl StepList {
                 *place = input(name);
             }
         }
-        StepRun { by_index, left }
+        StepRun { by_index, lengths: None, left }
     }
 
     fn next_step(&self, run: &StepRun) -> Option<(usize, &ListedStep)> {
@@ -168,6 +178,17 @@ impl StepTensors<'_> {
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         let index = self.list.names.iter().position(|known| known == name)?;
         self.by_index.get(index)?.as_ref()
+    }
+
+    /// The length of each row without padding, if the list [says how rows are padded](StepList::padding); `None` if they are
+    /// no lengths.
+    pub fn row_lengths(&self) -> Option<Vec<u32>> {
+        let lengths = match self.list.padding_lengths()? {
+            PaddingLengths::Port { .. } => self.lengths.as_ref()?,
+            PaddingLengths::Tensor(index) => self.by_index.get(index)?.as_ref()?,
+        };
+        let lengths = integers("lengths", lengths).ok()?;
+        lengths.iter().map(|length| u32::try_from(*length).ok()).collect()
     }
 }
 

@@ -84,7 +84,7 @@ fn a_fault_in_a_list_is_named_with_its_line() {
     let known = KINDS.iter().map(|kind| kind.name).chain(["infer", "model"]).collect::<Vec<_>>();
     check(
         r#"{"steps": [{"step": "model", "x": 1}]}"#,
-        "step 1: line 1: the step \"model\" has no parameters and no ports",
+        "step 1: line 1: \"x\": the step \"model\" has no ports, and the parameter \"padding\"",
     );
     let twice = r#"{"steps": [{"step": "model"}, {"step": "model"}]}"#;
     check(twice, "step 2: line 1: the step \"model\" may be there once");
