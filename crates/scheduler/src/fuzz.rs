@@ -76,6 +76,7 @@ fn policy(choices: &mut FuzzChoices<'_>) -> Policy {
         latency_target: choices.flag().then(|| choices.duration()),
         admission: AdmissionRule::None,
         splits_rows: false,
+        rows_differ: false,
         preserves_order: false,
         priority_levels,
         priority_default: priority_levels.div_ceil(2),

@@ -2,7 +2,7 @@
 //! The caller passes in arrivals and the time; an idle instance polls for a batch and learns when
 //! to poll again. It knows no tensors, reads no clock and takes no lock. Bounded by
 //! [`Policy::entries_max`]. The same room admits requests ([`Admission`], [`Forecast`]), and keeps
-//! responses in order ([`Ordering`]); [`RowShares`] splits large requests.
+//! responses in order ([`Ordering`]); [`RowShares`] splits large requests, [`PaddedRuns`] batches with rows of different lengths.
 
 mod admission;
 pub mod ensemble;
@@ -12,6 +12,7 @@ pub mod fuzz;
 pub mod hold;
 mod limits;
 mod ordering;
+mod padded_runs;
 mod policy;
 mod queue;
 pub mod rate;
@@ -30,6 +31,7 @@ use smallvec::SmallVec;
 pub use crate::admission::{Admission, QueueBounds, QueueFull};
 pub use crate::forecast::Forecast;
 pub use crate::ordering::{Ordering, ResponseTurn};
+pub use crate::padded_runs::{PaddedRuns, RowGroup};
 pub use crate::policy::{Policy, QueuePolicy, TimeoutAction};
 pub use crate::row_cost::RowCosts;
 pub use crate::row_shares::RowShares;
@@ -174,7 +176,7 @@ impl<T> Scheduler<T> {
             configured: policy.clone(),
             times: RunTimes::new(),
             tuning: policy.latency_target.map(Tuning::new),
-            row_costs: policy.learns_row_costs().then(|| RowCosts::new(policy.rows_max())),
+            row_costs: (policy.learns_row_costs() && !policy.rows_differ).then(|| RowCosts::new(policy.rows_max())),
             returns: policy.learns_row_costs().then(Returns::default),
             shape_key: None,
             policy,

@@ -31,6 +31,9 @@ pub struct Policy {
     pub admission: AdmissionRule,
     /// True if the rows of one request may run on several instances.
     pub splits_rows: bool,
+    /// True if rows of one shape differ in length once they are there, so that instances divide batches into runs by themselves
+    /// ([`PaddedRuns`](crate::PaddedRuns)): a batch of more rows costs what its rows cost.
+    pub rows_differ: bool,
     /// True if responses leave in the order in which their requests came (`preserve_ordering`).
     pub preserves_order: bool,
     /// Number of priority levels, 1 being the highest; 0 for a single queue.
@@ -80,6 +83,7 @@ impl Default for Policy {
             latency_target: None,
             admission: AdmissionRule::None,
             splits_rows: false,
+            rows_differ: false,
             preserves_order: false,
             priority_levels: 0,
             priority_default: 0,

@@ -341,6 +341,14 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_different_lengths_teach_nothing() {
+        let mut scheduler = Scheduler::new(Policy { rows_differ: true, ..policy(8) });
+        closed_loop(&mut scheduler, 8, 20_000, |rows| 300 * u64::from(rows * rows), 0);
+        assert!(scheduler.row_costs().is_none());
+        assert_eq!(scheduler.policy().rows_max, 8);
+    }
+
+    #[test]
     fn sizes_delays_and_targets_that_are_configured_are_kept() {
         assert!(policy(8).learns_row_costs());
         for other in [
