@@ -54,7 +54,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("connection", &["budget", "limits", "policy", "time", "wire"]),
     ("protocol", &["budget", "error", "limits", "metrics", "model", "policy", "tensor", "time", "trace", "wire"]),
     ("scheduler", &["limits", "policy", "time"]),
-    ("backend", &["error", "limits", "metrics", "model", "steps", "tensor", "time", "trace"]),
+    ("backend", &["error", "limits", "metrics", "model", "scheduler", "steps", "tensor", "time", "trace"]),
     // Models are run in this process or in others: only the program chooses between the two.
     ("engines", &["backend", "error", "limits", "model", "tensor", "time"]),
     ("process", &["backend", "crash", "error", "limits", "metrics", "model", "tensor", "time", "trace"]),

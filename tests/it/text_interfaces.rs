@@ -219,3 +219,78 @@ fn the_clients_of_openai_and_cohere_work_as_they_are() {
     assert_eq!(lines[4], "model 'other' is not found; those for /v1/embeddings are: words");
     assert_eq!(lines[5], "[(1, 1.0), (2, 0.9)]");
 }
+
+/// A text of some words, and the mean of their vectors.
+fn text_of(count: usize) -> (String, [f32; 3]) {
+    let words: Vec<usize> = (0..count).map(|place| 2 + (count * 7 + place * place) % 6).collect();
+    let text: Vec<_> = words.iter().map(|word| WORDS[*word]).collect();
+    let mean = [0, 1, 2].map(|axis| words.iter().map(|word| TABLE[*word][axis]).sum::<f32>() / count as f32);
+    (text.join(" "), mean)
+}
+
+/// Texts of other lengths share runs of the network, and no client sees it.
+#[test]
+fn texts_have_the_same_vectors_alone_in_a_mixed_request_and_among_other_clients() {
+    let folder = Folder::new("text-batches");
+    add_models(folder.path());
+    let config = folder.path().join("words/config.pbtxt");
+    let text = fs::read_to_string(&config).unwrap().replace("max_batch_size: 8", "max_batch_size: 32");
+    fs::write(&config, format!("{text}\ndynamic_batching {{ }}\n")).unwrap();
+    let server = Server::deuteron(folder.path(), &["--onnx-engine=embedded"]);
+    let address = server.http();
+    let vectors = |texts: &[&str]| -> Vec<[f32; 3]> {
+        let body = json!({ "inputs": texts }).to_string();
+        let answer = http::post(address, "/models/words/embed", body.as_bytes()).unwrap();
+        assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
+        serde_json::from_slice(&answer.body).unwrap()
+    };
+    let check = |texts: &[(String, [f32; 3])], got: Vec<[f32; 3]>, how: &str| {
+        assert_eq!(got.len(), texts.len());
+        for ((text, want), got) in texts.iter().zip(got) {
+            let is_near = got.iter().zip(want).all(|(got, want)| (got - want).abs() < 1e-5);
+            assert!(is_near, "{how}: {got:?}, expected {want:?} for {text}");
+        }
+    };
+    let lengths = [1, 200, 3, 90, 2, 2, 500, 40];
+    let texts: Vec<_> = lengths.iter().cycle().take(32).map(|count| text_of(*count)).collect();
+    let all: Vec<_> = texts.iter().map(|(text, _)| text.as_str()).collect();
+    for text in &texts[..8] {
+        check(std::slice::from_ref(text), vectors(&[text.0.as_str()]), "alone");
+    }
+    check(&texts, vectors(&all), "the first mixed request");
+    let counted = |name: &str| {
+        crate::support::metrics::metric(server.metrics(), &format!("deuteron_{name}{{model=\"words\",version=\"1\"}}"))
+    };
+    let tokens = u64::try_from(lengths.iter().sum::<usize>()).unwrap();
+    // The texts alone have no padding; the request has all that the longest text makes.
+    assert_eq!(
+        (counted("padded_tokens_total"), counted("padding_tokens_total")),
+        (tokens + 32 * 500, 32 * 500 - 4 * tokens)
+    );
+    // Two runs behind the first answer may still prove that lengths may mix.
+    let mut before = counted("padding_tokens_total");
+    let mut tries = 0;
+    let is_divided = std::iter::repeat_with(|| {
+        check(&texts, vectors(&all), "a mixed request");
+        let now = counted("padding_tokens_total");
+        now - std::mem::replace(&mut before, now) < tokens
+    });
+    let is_divided = is_divided.take(100).inspect(|_| tries += 1).any(|is_divided| is_divided);
+    assert!(is_divided, "texts of about one length run together, after {tries} requests");
+    std::thread::scope(|scope| {
+        for client in 0..8 {
+            let (texts, vectors) = (&texts, &vectors);
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let begin = (client * 3 + round) % 32;
+                    let some = &texts[begin..(begin + 1 + client % 3).min(32)];
+                    let all: Vec<_> = some.iter().map(|(text, _)| text.as_str()).collect();
+                    check(some, vectors(&all), "among others");
+                }
+            });
+        }
+    });
+    let statistics = http::get(server.http(), "/v2/models/words/stats").unwrap();
+    let statistics: Value = serde_json::from_slice(&statistics.body).unwrap();
+    assert_eq!(statistics["model_stats"][0]["inference_stats"]["fail"]["count"], 0);
+}

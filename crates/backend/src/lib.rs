@@ -48,7 +48,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use base::error::Error;
-use base::metrics::{BatchCells, Gauge};
+use base::metrics::{BatchCells, Gauge, PaddingCells};
 use base::tensor::Tensor;
 use base::time::{Clock, Stamps};
 use model::ModelSpec;
@@ -114,6 +114,11 @@ pub trait LoadedModel: Send + Sync {
 
     /// The counters of its instances on GPUs, if it has any.
     fn gpu_figures(&self) -> Option<Arc<gpu::GpuInstanceFigures>> {
+        None
+    }
+
+    /// The padding of its runs, if its inputs are padded.
+    fn padding(&self) -> Option<&PaddingCells> {
         None
     }
 
@@ -421,7 +426,13 @@ pub trait AnswerSink: Send + Sync {
 }
 
 /// The sinks that a thread pushed answers to inside [`answering`], each once.
-type AnsweredSinks = RefCell<Option<SmallVec<[Arc<dyn AnswerSink>; 2]>>>;
+type AnsweredSinks = RefCell<Option<Answered>>;
+
+struct Answered {
+    sinks: SmallVec<[Arc<dyn AnswerSink>; 2]>,
+    /// False if the caller takes the answers itself.
+    wakes: bool,
+}
 
 #[cfg(not(feature = "loom"))]
 thread_local! {
@@ -446,21 +457,31 @@ pub fn answering_myself<T>(body: impl FnOnce() -> T) -> T {
 }
 
 fn collect<T>(wakes: bool, body: impl FnOnce() -> T) -> T {
-    ANSWERED.with(|answered| answered.replace(Some(SmallVec::new())));
-    let _burst = WakeBatch { wakes };
+    ANSWERED.with(|answered| answered.replace(Some(Answered { sinks: SmallVec::new(), wakes })));
+    let _burst = WakeBatch;
     body()
 }
 
 /// Wakes the answered shards when it is dropped, also after a panic of the engine.
-struct WakeBatch {
-    wakes: bool,
-}
+struct WakeBatch;
 
 impl Drop for WakeBatch {
     fn drop(&mut self) {
-        let answered = ANSWERED.with(RefCell::take).unwrap_or_default();
-        answered.iter().filter(|_| self.wakes).for_each(|sink| sink.wake());
+        let answered = ANSWERED.with(RefCell::take).filter(|answered| answered.wakes);
+        answered.iter().flat_map(|answered| &answered.sinks).for_each(|sink| sink.wake());
     }
+}
+
+/// Wakes the shards that got answers so far inside [`answering`]: an instance calls it between two runs of a batch.
+pub fn announce_answers() {
+    let announced = ANSWERED.with(|answered| {
+        answered
+            .borrow_mut()
+            .as_mut()
+            .filter(|answered| answered.wakes)
+            .map(|answered| std::mem::take(&mut answered.sinks))
+    });
+    announced.iter().flatten().for_each(|sink| sink.wake());
 }
 
 /// Returns true if the calling thread is inside [`answering`], and so takes or announces the
@@ -474,8 +495,8 @@ pub fn is_answering() -> bool {
 /// inside it.
 pub fn wake_afterwards(sink: Arc<dyn AnswerSink>) {
     ANSWERED.with(|answered| match &mut *answered.borrow_mut() {
-        Some(answered) if answered.iter().any(|have| Arc::ptr_eq(have, &sink)) => {}
-        Some(answered) => answered.push(sink),
+        Some(answered) if answered.sinks.iter().any(|have| Arc::ptr_eq(have, &sink)) => {}
+        Some(answered) => answered.sinks.push(sink),
         None => sink.wake(),
     });
 }
@@ -736,8 +757,21 @@ mod tests {
         assert!(outcome.is_err());
         assert_eq!(counts(), [(4, 1), (4, 1)]);
         let batch = responders();
-        answering_myself(|| drop(batch));
+        answering_myself(|| {
+            drop(batch);
+            announce_answers();
+        });
         assert_eq!(counts(), [(4, 0), (4, 0)]);
+        let mut batch = responders();
+        answering(|| {
+            let rest = batch.split_off(4);
+            drop(batch);
+            announce_answers();
+            assert_eq!(counts(), [(2, 1), (2, 1)], "between two runs");
+            drop(rest);
+        });
+        assert_eq!(counts(), [(2, 1), (2, 1)]);
+        announce_answers();
         drop(responders());
         assert_eq!(counts(), [(4, 4), (4, 4)], "outside, each answer wakes");
     }

@@ -23,6 +23,7 @@ mod memory;
 mod model_cache;
 mod names;
 mod open_metrics;
+mod padding;
 mod process_memory;
 mod reloads;
 mod responses;
@@ -63,6 +64,7 @@ pub use crate::metrics::memory::{MemoryLoss, encode as encode_memory, encode_run
 pub use crate::metrics::model_cache::{ModelCacheCells, ModelWaitCells, encode as encode_model_cache};
 pub use crate::metrics::names::own_names;
 pub use crate::metrics::open_metrics::to_open_metrics;
+pub use crate::metrics::padding::{PaddingCells, PaddingFigures};
 pub use crate::metrics::reloads::ReloadCells;
 pub use crate::metrics::responses::{ResponseCells, ResponseFigures, ResponseOutcome};
 pub use crate::metrics::row_costs::{RowCostCells, RowCostFigures};
@@ -407,6 +409,8 @@ pub struct ModelFigures<'a> {
     pub late: u64,
     /// The cost of its rows by size of batch, if that decides the size.
     pub row_costs: Option<RowCostFigures>,
+    /// The padding of its runs, if its inputs are padded.
+    pub padding: Option<PaddingFigures>,
     /// Its sequences, if it serves sequences.
     pub sequences: Option<SequenceFigures>,
     /// Bytes of memory of its processes, if it has any and they were measured.
@@ -447,6 +451,7 @@ pub fn encode(
         }
     }
     row_costs::encode_models(&mut out, models);
+    padding::encode_models(&mut out, models);
     process_memory::encode_models(&mut out, models);
     gpus::encode_models(&mut out, models);
     gpus::encode(&mut out, gpus);

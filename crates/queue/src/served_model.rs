@@ -19,7 +19,7 @@ use backend::{Batch, Instance, LoadedModel};
 use base::crash::{self, RunLabel};
 use base::error::Error;
 use base::metrics::{
-    FIRST_RESPONSE_BOUNDS, Gauge, GpuFigures, LatencyOptions, ModelCells, ModelFigures, SequenceFigures,
+    FIRST_RESPONSE_BOUNDS, Gauge, GpuFigures, LatencyOptions, ModelCells, ModelFigures, PaddingCells, SequenceFigures,
 };
 use base::time::Instant;
 use model::spec::{SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETER};
@@ -246,6 +246,7 @@ impl ServedModel {
             restarts: model_queue.map_or(0, |model_queue| model_queue.restarts() as u64),
             late: model_queue.map_or(0, |model_queue| model_queue.late() as u64),
             row_costs: model_queue.and_then(|model_queue| model_queue.row_costs()),
+            padding: self.loaded.padding().map(PaddingCells::read),
             sequences: model_queue.and_then(|model_queue| model_queue.sequences()).map(sequence_figures),
             process_memory: self.loaded.process_memory().and_then(Gauge::get),
             gpu: self.loaded.gpu_figures().map(|figures| gpu_figures(&figures)),

@@ -224,7 +224,8 @@ fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, placements: V
         InstanceSite::Worker => {
             // The limiter gives an instance its resources for a batch at a time.
             let splits_rows = settings.splits_rows && loaded.spec.has_separate_rows() && loaded.registration.is_none();
-            let policy = Policy { admission: settings.admission, splits_rows, ..loaded.policy() };
+            let rows_differ = loaded.spec.steps.as_ref().is_some_and(|steps| steps.list.padding().is_some());
+            let policy = Policy { admission: settings.admission, splits_rows, rows_differ, ..loaded.policy() };
             #[cfg(feature = "test-hooks")]
             let policy = Policy {
                 hold: scheduler::hold::FirstBatchHold {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::stepped::calls::Calls;
+use crate::stepped::padded::{PaddedInstance, ReadyRequest};
 use crate::stepped::progress::{Advanced, Progress};
-use crate::{Batch, InFlightState, Instance, Request, RunWatch, Threads};
+use crate::{Batch, InFlightState, Instance, Request, RunWatch, Threads, announce_answers};
 use base::tensor::{Shape, Tensor};
 use base::time::Clock;
 use model::ModelSpec;
@@ -20,6 +21,8 @@ pub(super) struct SteppedInstance {
     pub(super) inner: Option<Box<dyn Instance>>,
     /// `None` if no step runs another model.
     pub(super) calls: Option<Calls>,
+    /// `None` unless rows of different lengths may share a run.
+    pub(super) padded: Option<PaddedInstance>,
 }
 
 impl Instance for SteppedInstance {
@@ -77,10 +80,16 @@ impl Instance for SteppedInstance {
 
 impl SteppedInstance {
     /// Runs the steps of a request as far as they go. It joins those that are `ready` if the model between them is next.
-    fn advance(&mut self, progress: Progress, ready: &mut Vec<Request>) {
+    fn advance(&mut self, progress: Progress, ready: &mut Vec<ReadyRequest>) {
         match progress.advance(self.calls.as_ref().map(Calls::resume_answer).as_ref()) {
             Advanced::Answered => {}
-            Advanced::Ready(request) => ready.push(*request),
+            Advanced::Ready(request, lengths) => {
+                let inputs = self.padded.as_ref().map(|padded| &padded.padding.inputs);
+                let rows = inputs.zip(lengths).and_then(|(padded, lengths)| {
+                    padded.rows(&request.inputs, request.rows, lengths).filter(|_| request.sequence.is_none())
+                });
+                ready.push(ReadyRequest { request: *request, rows });
+            }
             Advanced::Waits(progress, shares) => match &mut self.calls {
                 Some(calls) => calls.begin(*progress, *shares),
                 // Cannot happen: `SteppedModel::new` refuses such a list without a caller. Its client gets an internal error.
@@ -89,36 +98,63 @@ impl SteppedInstance {
         }
     }
 
-    /// Runs the model between the steps on requests: a batch for each combination of shapes.
-    fn run_engine(&mut self, requests: Vec<Request>, ended: Vec<usize>, clock: Clock) {
-        let Some(inner) = &mut self.inner else { return };
-        let mut groups: Vec<Vec<Request>> = Vec::new();
-        for request in requests {
-            let engine = self.steps.engine.as_ref().filter(|engine| !engine.has_batch_axis());
-            if let Some(outputs) = engine.and_then(|engine| engine.outputs_without_rows(&request.inputs)) {
-                answer_without_run(request, outputs, clock);
-                continue;
-            }
-            let rows_max = self.spec.rows_max;
-            let has_room = |group: &Vec<Request>| rows_of(group).saturating_add(request.rows) <= rows_max.max(1);
-            let shapes = shapes_of(&self.spec, &request);
-            let fits = |group: &Vec<Request>| {
-                group.first().is_some_and(|first| shapes_of(&self.spec, first) == shapes) && has_room(group)
-            };
-            match groups.iter_mut().find(|group| fits(group)) {
-                Some(group) => group.push(request),
-                None => groups.push(vec![request]),
-            }
-        }
-        let mut ended = Some(ended);
-        for mut requests in groups {
+    /// Runs the model between the steps on requests: rows of requests as they cost least, others in a batch for each
+    /// combination of shapes.
+    fn run_engine(&mut self, requests: Vec<ReadyRequest>, mut ended: Vec<usize>, clock: Clock) {
+        let Self { inner: Some(inner), padded, spec, steps, .. } = self else { return };
+        let divides = padded.as_ref().is_some_and(PaddedInstance::divides);
+        let (divided, whole): (Vec<_>, Vec<_>) =
+            requests.into_iter().partition(|ready| divides && ready.rows.is_some());
+        let proof = padded.as_ref().filter(|_| !divides).and_then(|padded| {
+            padded.padding.count_whole(&whole);
+            let rows = whole.iter().filter_map(|ready| Some((&ready.request, ready.rows.as_ref()?)));
+            padded.padding.proof.begin(&padded.padding.inputs, rows)
+        });
+        let whole = whole.into_iter().map(|ready| ready.request);
+        for mut requests in groups_of(spec, steps, whole, clock) {
             let rows = rows_of(&requests);
             for (index, request) in requests.iter_mut().enumerate() {
                 request.responder.set_batch(rows, index == 0);
             }
-            inner.run(Batch { requests, rows, clock, ended: ended.take().unwrap_or_default() });
+            inner.run(Batch { requests, rows, clock, ended: std::mem::take(&mut ended) });
+        }
+        if let Some(padded) = padded.as_mut().filter(|_| !divided.is_empty()) {
+            padded.run(&mut **inner, divided, &mut ended, clock);
+        }
+        for requests in proof.into_iter().flatten() {
+            // No client waits for these.
+            announce_answers();
+            inner.run(Batch { rows: rows_of(&requests), requests, clock, ended: Vec::new() });
         }
     }
+}
+
+/// Requests in groups of the same shapes. Those for which there is nothing to run are answered.
+fn groups_of(
+    spec: &ModelSpec,
+    steps: &ModelSteps,
+    requests: impl Iterator<Item = Request>,
+    clock: Clock,
+) -> Vec<Vec<Request>> {
+    let mut groups: Vec<Vec<Request>> = Vec::new();
+    for request in requests {
+        let engine = steps.engine.as_ref().filter(|engine| !engine.has_batch_axis());
+        if let Some(outputs) = engine.and_then(|engine| engine.outputs_without_rows(&request.inputs)) {
+            answer_without_run(request, outputs, clock);
+            continue;
+        }
+        let rows_max = spec.rows_max;
+        let has_room = |group: &Vec<Request>| rows_of(group).saturating_add(request.rows) <= rows_max.max(1);
+        let shapes = shapes_of(spec, &request);
+        let fits = |group: &Vec<Request>| {
+            group.first().is_some_and(|first| shapes_of(spec, first) == shapes) && has_room(group)
+        };
+        match groups.iter_mut().find(|group| fits(group)) {
+            Some(group) => group.push(request),
+            None => groups.push(vec![request]),
+        }
+    }
+    groups
 }
 
 fn rows_of(requests: &[Request]) -> u32 {

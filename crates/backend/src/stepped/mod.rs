@@ -1,14 +1,21 @@
 //! Models with steps (`steps.json`): a list that is the model, and a wrapper around an instance of any engine that runs
 //! the steps before and behind it. The steps before run where the engine's batch is formed, those behind where it
 //! answers. Requests of a batch whose tensors differ in shape behind the first steps run as separate batches of the
-//! engine. A step that panics, which none should, fails its request alone.
+//! engine; where the list says how rows are padded, those of about one length run together. A step that panics, which none
+//! should, fails its request alone.
 //!
 //! A request whose step runs another model waits in its instance until the outputs are there; the instance serves others
 //! meanwhile.
 
+mod assembly;
 mod calls;
 mod instance;
+mod padded;
+#[cfg(test)]
+mod padded_tests;
+mod padding;
 mod progress;
+mod proof;
 mod shares;
 #[cfg(test)]
 mod tests;
@@ -22,10 +29,11 @@ use crate::gateway::Gateway;
 use crate::gpu::GpuInstanceFigures;
 use crate::stepped::calls::Calls;
 use crate::stepped::instance::SteppedInstance;
+use crate::stepped::padded::{PaddedInstance, Padding};
 use crate::text::ShapeText;
 use crate::{Backend, Computation, Instance, LoadedModel, ReadyReply, Threads};
 use base::error::Error;
-use base::metrics::Gauge;
+use base::metrics::{Gauge, PaddingCells};
 use base::tensor::{Shape, Tensor};
 use model::spec::steps::ModelSteps;
 use model::{ModelSpec, TensorSpec};
@@ -52,6 +60,8 @@ pub struct SteppedModel {
     inner: Option<Box<dyn LoadedModel>>,
     /// Runs other models, if steps do that.
     caller: Option<StepCaller>,
+    /// `None` unless rows of different lengths may share a run.
+    padding: Option<Arc<Padding>>,
 }
 
 /// The identity of a model version whose steps run other models, and its way to them.
@@ -85,7 +95,8 @@ impl SteppedModel {
                 call.model
             )));
         }
-        Ok(Self { spec: Arc::clone(spec), steps, inner, caller })
+        let padding = Padding::new(spec, &steps);
+        Ok(Self { spec: Arc::clone(spec), steps, inner, caller, padding })
     }
 }
 
@@ -95,15 +106,20 @@ impl LoadedModel for SteppedModel {
         let (spec, steps) = (Arc::clone(&self.spec), Arc::clone(&self.steps));
         let name = threads.instance().map_or("", |identity| identity.name.as_str());
         let calls = self.caller.clone().map(|caller| Calls::new(caller, name));
-        Ok(Box::new(SteppedInstance { spec, steps, inner, calls }))
+        let padded = self.padding.clone().map(|padding| PaddedInstance::new(padding, spec.rows_max));
+        Ok(Box::new(SteppedInstance { spec, steps, inner, calls, padded }))
     }
 
     fn may_run_inline(&self) -> bool {
-        self.steps.list.is_short() && self.inner.as_ref().is_none_or(|inner| inner.may_run_inline())
+        // A shard has a request at a time: its rows have no company.
+        self.padding.is_none()
+            && self.steps.list.is_short()
+            && self.inner.as_ref().is_none_or(|inner| inner.may_run_inline())
     }
 
     fn why_not_inline(&self) -> &str {
         match &self.inner {
+            _ if self.padding.is_some() => "rows of its requests share runs",
             Some(inner) if self.steps.list.is_short() => inner.why_not_inline(),
             _ => "its steps may take long",
         }
@@ -119,6 +135,10 @@ impl LoadedModel for SteppedModel {
 
     fn between_steps(&self) -> Option<(&Arc<ModelSpec>, &dyn LoadedModel)> {
         Some((self.steps.engine.as_ref()?, self.inner.as_deref()?))
+    }
+
+    fn padding(&self) -> Option<&PaddingCells> {
+        self.padding.as_ref().map(|padding| &padding.cells)
     }
 
     fn process_memory(&self) -> Option<&Gauge> {

@@ -30,11 +30,14 @@ pub(super) type ResumeAnswer = Arc<dyn Fn(Progress) + Send + Sync>;
 pub(super) enum Advanced {
     /// It is answered.
     Answered,
-    /// The model between the steps is to run.
-    Ready(Box<Request>),
+    /// The model between the steps is to run. The lengths of its rows, if they are padded.
+    Ready(Box<Request>, Option<Vec<u32>>),
     /// Another model is to run.
     Waits(Box<Progress>, Box<Shares>),
 }
+
+/// A request for the model between the steps, and the lengths of its rows if they are padded.
+type PreparedRequest = (Request, Option<Vec<u32>>);
 
 /// The part of the list that runs.
 enum Stage {
@@ -103,7 +106,9 @@ impl Progress {
         let steps = Arc::clone(&self.steps);
         match guarded(|| steps.list.advance(&mut self.run)) {
             Ok(None) => {
-                return self.end(resume).map_or(Advanced::Answered, |request| Advanced::Ready(Box::new(request)));
+                let ready = self.end(resume);
+                return ready
+                    .map_or(Advanced::Answered, |(request, lengths)| Advanced::Ready(Box::new(request), lengths));
             }
             Ok(Some(awaited)) => match Shares::new(awaited) {
                 Ok(shares) => return Advanced::Waits(Box::new(self), Box::new(shares)),
@@ -154,7 +159,7 @@ impl Progress {
     }
 
     /// All steps on its side of the model have run.
-    fn end(self, resume: Option<&ResumeAnswer>) -> Option<Request> {
+    fn end(self, resume: Option<&ResumeAnswer>) -> Option<PreparedRequest> {
         let Self { spec, steps, clock, run, stage } = self;
         match stage {
             Stage::Before(request) if steps.engine.is_some() => prepare(&spec, &steps, run, request, clock, resume),
@@ -200,9 +205,10 @@ fn prepare(
     mut request: Request,
     clock: Clock,
     resume: Option<&ResumeAnswer>,
-) -> Option<Request> {
+) -> Option<PreparedRequest> {
     let prepared = guarded(|| {
         let tensors = steps.list.tensors(run);
+        let lengths = tensors.row_lengths();
         let named = |name: &str| tensors.get(name).cloned().or_else(|| input(spec, &request.inputs, name));
         let kept: Vec<_> = steps.kept.iter().filter_map(|name| Some((name.clone(), named(name)?))).collect();
         let engine = steps.engine.as_ref().ok_or_else(|| Error::internal("the steps have no model between them"))?;
@@ -213,10 +219,10 @@ fn prepare(
             }
             tensor => prepared_input(engine, wanted, tensor, request.rows),
         });
-        Ok((kept, inputs.collect::<Result<Vec<_>, _>>()?))
+        Ok((kept, inputs.collect::<Result<Vec<_>, _>>()?, lengths))
     });
     match prepared {
-        Ok((kept, inputs)) => {
+        Ok((kept, inputs, lengths)) => {
             request.inputs = inputs;
             request.responder.output_needs = OutputNeeds::default();
             let resume = resume.filter(|_| steps.list.has_calls_behind_model()).cloned();
@@ -224,7 +230,7 @@ fn prepare(
             let (spec, steps, rows) = (Arc::clone(spec), Arc::clone(steps), request.rows);
             let rest = Arc::new(RestOfSteps { spec, steps, kept, rows, clock, details, resume });
             request.responder.answer_through(|inner| Arc::new(StepsBehind { inner, rest }));
-            Some(request)
+            Some((request, lengths))
         }
         Err(error) => {
             let now = clock();

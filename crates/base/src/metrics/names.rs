@@ -2,8 +2,8 @@
 
 use crate::metrics::{
     FAMILIES, ModelCacheCells, cache, encode, encode_build, encode_connections_max, encode_log_lines, encode_memory,
-    encode_model_cache, encode_run_memory, encode_traces, gpus, host, keys, latency, process_memory, row_costs, stores,
-    tls,
+    encode_model_cache, encode_run_memory, encode_traces, gpus, host, keys, latency, padding, process_memory,
+    row_costs, stores, tls,
 };
 use crate::pressure::MemoryBoard;
 
@@ -21,7 +21,7 @@ pub fn own_names() -> Vec<String> {
     let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let others = FAMILIES.iter().map(|family| family.name).chain(gpus::names()).chain(latency::names());
     let others = others.chain(host::names()).chain(cache::names()).chain(tls::names());
-    let others = others.chain(keys::names()).chain(row_costs::names()).chain(stores::names());
+    let others = others.chain(keys::names()).chain(row_costs::names()).chain(padding::names()).chain(stores::names());
     let others = others.chain([process_memory::NAME]);
     heads.map(str::to_owned).chain(others.map(str::to_owned)).collect()
 }
@@ -43,8 +43,8 @@ mod tests {
     use super::*;
     use crate::metrics::gpus::Gauge;
     use crate::metrics::{
-        GpuCells, GpuFigures, HostCells, LatencyOptions, LoadFigures, ModelCells, ModelFigures, PortExpiry,
-        ReloadCells, RowCostFigures, SequenceFigures, StoreCells, TlsBoard, encode_cache, encode_keys,
+        GpuCells, GpuFigures, HostCells, LatencyOptions, LoadFigures, ModelCells, ModelFigures, PaddingFigures,
+        PortExpiry, ReloadCells, RowCostFigures, SequenceFigures, StoreCells, TlsBoard, encode_cache, encode_keys,
         encode_latencies, encode_redis, encode_stores, to_open_metrics,
     };
 
@@ -70,6 +70,7 @@ mod tests {
             releases: vec![("full", 0)],
             placement: "worker",
             row_costs: Some(RowCostFigures { chosen: 1, costs: vec![(1, Duration::ZERO)] }),
+            padding: Some(PaddingFigures::default()),
             sequences: Some(SequenceFigures { ends: vec![("end", 0)], ..SequenceFigures::default() }),
             gpu: Some(GpuFigures::default()),
             process_memory: Some(1),

@@ -161,6 +161,7 @@ mod tests {
             restarts: 0,
             late: 0,
             row_costs: None,
+            padding: None,
             sequences: None,
             gpu: None,
         };
