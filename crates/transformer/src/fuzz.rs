@@ -2,7 +2,7 @@
 
 use model::onnx::message::ModelMessage;
 
-use crate::{ModelHead, Operators, SafeTensors, TransformerConfig, onnx_from_safetensors};
+use crate::{ModelHead, Operators, SafeTensors, TransformerConfig, onnx_from_safetensors, signature_from_safetensors};
 
 /// Between the two files.
 const BETWEEN: &[u8] = b"\n---\n";
@@ -21,7 +21,12 @@ pub fn exercise(input: &[u8]) -> bool {
     {
         if let Ok(onnx) = onnx_from_safetensors(&config.clone().with_head(*head), &weights, operators) {
             let model = ModelMessage::read(onnx.into()).expect("a written file can be read");
-            assert!(model.graph.is_some_and(|graph| !graph.output.is_empty()), "a written graph has outputs");
+            let graph = model.graph.expect("a written file has a graph");
+            assert!(!graph.output.is_empty(), "a written graph has outputs");
+            let signature = signature_from_safetensors(&config.clone().with_head(*head), &weights);
+            let signature = ModelMessage::read(signature.expect("it is part of the file").into());
+            let signature = signature.expect("it can be read").graph.expect("it has a graph");
+            assert_eq!((signature.input, signature.output), (graph.input, graph.output), "both have the same tensors");
             is_written = true;
         }
     }

@@ -224,6 +224,11 @@ impl<'a> OnnxDraft<'a> {
         }
     }
 
+    /// The same nodes, inputs and outputs without a tensor.
+    pub(crate) fn without_constants(self) -> Self {
+        Self { constants: Vec::new(), ..self }
+    }
+
     /// Writes the file.
     ///
     /// # Errors

@@ -51,10 +51,26 @@ pub fn onnx_from_safetensors(
     weights: &SafeTensors<'_>,
     operators: Operators,
 ) -> Result<Vec<u8>, Error> {
+    graph(config, weights, operators)?.into_bytes()
+}
+
+/// Writes the same file without its constants: enough for the inputs and outputs of the model, in a few kilobytes.
+///
+/// # Errors
+/// As [`onnx_from_safetensors`].
+pub fn signature_from_safetensors(config: &TransformerConfig, weights: &SafeTensors<'_>) -> Result<Vec<u8>, Error> {
+    graph(config, weights, Operators::default())?.without_constants().into_bytes()
+}
+
+fn graph<'a>(
+    config: &TransformerConfig,
+    weights: &'a SafeTensors<'a>,
+    operators: Operators,
+) -> Result<OnnxDraft<'a>, Error> {
     let mut draft = OnnxDraft::new(operators, weights, family::prefix(config.family()));
     embeddings::add_inputs(&mut draft, config);
     let hidden = family::encode(&mut draft, config)?;
     heads::finish(&mut draft, config, &hidden)?;
     draft.check_unused(|name| heads::IDLE.iter().any(|idle| name.starts_with(idle)))?;
-    draft.into_bytes()
+    Ok(draft)
 }

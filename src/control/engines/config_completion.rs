@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::backend::Backend;
 use crate::control::engines::frameworks::Frameworks;
 use crate::control::repository::hub_folder;
-use crate::control::repository::hub_graph;
+use crate::control::repository::hub_graph::{self, OnnxPart};
 use crate::control::repository::model_source::ModelSource;
 use crate::control::repository::pinned_files::{PinnedFiles, open_python_file};
 use crate::error::Error;
@@ -32,6 +32,7 @@ use crate::process::python::ModelProcess;
 use crate::process::triton::{HostedChanges, HostedDraft, PreferredGroup, TritonHost};
 use crate::settings::{Compat, Settings};
 use crate::steps::StepList;
+use crate::transformer::Operators;
 
 /// Completes configurations. Runs on load threads, because a Python model may take its time.
 #[derive(Clone, Copy)]
@@ -133,7 +134,7 @@ impl ConfigCompletion<'_> {
         let onnx = match draft.onnx_filename() {
             Some(file) => {
                 let folder = directory.version_path(version);
-                let bytes = hub_graph::read_onnx(&source.repository, &folder, file, self.settings);
+                let bytes = hub_graph::read_onnx(&source.repository, &folder, file, OnnxPart::Signature);
                 let missing = |error| draft.stated_fault().unwrap_or_else(|| with_files(&error, file, directory));
                 let bytes = bytes.map_err(missing)?;
                 let mut signature = OnnxSignature::decode(&bytes)?;
@@ -318,7 +319,7 @@ impl ConfigCompletion<'_> {
             return Ok(chosen.tensors());
         }
         // Files that the library opens by path must be beneath the repository.
-        let _pinned = PinnedFiles::new(source, folder, draft, self.settings)?;
+        let _pinned = PinnedFiles::new(source, folder, draft, Operators::default())?;
         let openvino = self.frameworks.openvino();
         let openvino =
             openvino.map_err(|why| Error::unavailable(format!("model '{}' needs OpenVINO: {why}", draft.name())))?;

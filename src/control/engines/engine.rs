@@ -22,6 +22,7 @@ use crate::model::platform::{PYTORCH_BACKEND, STEPS_BACKEND};
 use crate::process::isolation::{EngineKind, EngineLibrary};
 use crate::process::triton::TritonHost;
 use crate::settings::{BackendConfig, Engine, OnnxruntimeConfig, PytorchConfig};
+use crate::transformer::Operators;
 
 /// The engines of this server. Shared by all load threads.
 pub struct Engines {
@@ -173,6 +174,14 @@ impl Engines {
                 Ok(onnxruntime) => Ok(onnxruntime),
                 Err(_) => Ok(&self.embedded),
             },
+        }
+    }
+
+    /// Returns the form of a graph that is written for the engine of a model.
+    pub fn operators(&self, spec: &ModelSpec) -> Operators {
+        match self.choose(spec) {
+            Ok(engine) if engine.name() != self.embedded.name() => Operators::OnnxRuntime,
+            _ => Operators::Standard,
         }
     }
 
@@ -353,7 +362,10 @@ mod tests {
         let draft = ConfigDraft::new("m", Some(format!("{text} {tensors}").as_bytes()), &[]).unwrap();
         let spec = draft.complete(None, &Default::default(), CompletionRules::default()).unwrap();
         let engines = Engines::without(config, "it is not here");
-        engines.choose(&spec).map(|backend| backend.name().to_owned()).map_err(|error| error.text().to_owned())
+        let chosen = engines.choose(&spec).map(|backend| backend.name().to_owned());
+        // A graph that is written for the embedded engine has its form, by whichever way that was chosen.
+        assert!(chosen.as_deref() != Ok("rten") || engines.operators(&spec) == Operators::Standard);
+        chosen.map_err(|error| error.text().to_owned())
     }
 
     #[test]

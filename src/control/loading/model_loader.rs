@@ -37,6 +37,7 @@ use crate::control::loading::placement::{InstanceSite, PlacementChoice};
 use crate::control::loading::warm_up;
 use crate::control::machine::process_memory;
 use crate::control::machine::run_watcher::RunWatcher;
+use crate::control::repository::hub_graph;
 use crate::control::repository::model_identity::{self, HashedFiles};
 use crate::control::repository::model_source::ModelSource;
 use crate::control::repository::pinned_files::PinnedFiles;
@@ -61,6 +62,7 @@ use crate::process::triton_process::IsolatedLibraries;
 use crate::runtime::clock;
 use crate::settings::{Compat, Settings};
 use crate::time::Instant;
+use crate::transformer::Operators;
 
 /// A model's directory and the source that its files are read from.
 #[derive(Clone, Copy)]
@@ -438,6 +440,12 @@ impl ModelLoader {
 }
 
 impl ModelLoader {
+    /// The form of the graph of a model, if it is written at load.
+    fn operators(&self, spec: &ModelSpec) -> Operators {
+        let is_written = hub_graph::is_written(&spec.default_model_filename);
+        if is_written { self.engines.operators(spec) } else { Operators::default() }
+    }
+
     /// Opens the model file and its files of tensors, if they fit into the memory.
     fn pin(
         &self,
@@ -446,7 +454,7 @@ impl ModelLoader {
         draft: &ConfigDraft,
         spec: &ModelSpec,
     ) -> Result<PinnedFiles, Error> {
-        let pinned = PinnedFiles::new(source, folder, draft, &self.settings)?;
+        let pinned = PinnedFiles::new(source, folder, draft, self.operators(spec))?;
         process_memory::check_files(&spec.name, pinned.files_size, &self.settings)?;
         Ok(pinned)
     }
@@ -517,7 +525,7 @@ impl ModelLoader {
         let folder = directory.version_path(version);
         let file = source.read(&format!("{folder}/{}", spec.default_model_filename), MODEL_SIZE_MAX)?;
         let reference = || {
-            let pinned = PinnedFiles::new(source, &folder, draft, &self.settings)?;
+            let pinned = PinnedFiles::new(source, &folder, draft, self.operators(&spec))?;
             pinned.load(self.engines.choose(&spec)?, &spec, &source.root.join(&folder))
         };
         match (self.host_gpus.choose(&spec, &file, &self.engines, reference), cpu_spec) {

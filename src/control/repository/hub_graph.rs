@@ -1,12 +1,14 @@
-//! The ONNX file of a hub folder that has safetensors and none: written in memory whenever the server reads the file
-//! ([`crate::transformer`]).
+//! The ONNX file of a hub folder that has safetensors and none: written in memory when an engine loads it
+//! ([`crate::transformer`]); its inputs and outputs alone when they are asked for.
 
 use crate::control::repository::beneath::RepositoryRoot;
 use crate::error::Error;
 use crate::hub::HubFolder;
 use crate::limits::{CONFIG_SIZE_MAX, MODEL_SIZE_MAX};
-use crate::settings::{Engine, Settings};
-use crate::transformer::{ModelHead, Operators, SafeTensors, TransformerConfig, indexed_files, onnx_from_safetensors};
+use crate::transformer::{
+    ModelHead, Operators, SafeTensors, TransformerConfig, indexed_files, onnx_from_safetensors,
+    signature_from_safetensors,
+};
 use crate::wire::json::{Document, ValueKind};
 
 /// The list of the files of weights, where they are several.
@@ -27,12 +29,21 @@ pub fn is_written(file: &str) -> bool {
     WEIGHTS.contains(&file)
 }
 
+/// The part of an ONNX file that is wanted.
+#[derive(Clone, Copy, Debug)]
+pub enum OnnxPart {
+    /// Its inputs and outputs: a file that is written has no weights then.
+    Signature,
+    /// All of it, with these operators if it is written.
+    Whole(Operators),
+}
+
 /// Reads the ONNX file of a version: the file itself, or what is written from its weights.
 ///
 /// # Errors
 /// `InvalidArgument` when a file cannot be read, or its weights are not those of its `config.json`; `Unsupported` for a network
 /// that is not known.
-pub fn read_onnx(repository: &RepositoryRoot, folder: &str, file: &str, settings: &Settings) -> Result<Vec<u8>, Error> {
+pub fn read_onnx(repository: &RepositoryRoot, folder: &str, file: &str, part: OnnxPart) -> Result<Vec<u8>, Error> {
     let read = |path: &str, size_max| {
         let bytes = repository.read(path, size_max);
         bytes.map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))
@@ -58,11 +69,11 @@ pub fn read_onnx(repository: &RepositoryRoot, folder: &str, file: &str, settings
     let of_weights = |name: &String| read(&format!("{folder}/{beside}{name}"), MODEL_SIZE_MAX);
     let files = names.iter().map(of_weights).collect::<Result<Vec<_>, _>>()?;
     let named: Vec<_> = names.iter().map(String::as_str).zip(files.iter().map(Vec::as_slice)).collect();
-    let operators = match settings.backend_config.onnxruntime.engine {
-        Some(Engine::Embedded) => Operators::Standard,
-        _ => Operators::OnnxRuntime,
-    };
-    onnx_from_safetensors(&config, &SafeTensors::read(&named)?, operators)
+    let weights = SafeTensors::read(&named)?;
+    match part {
+        OnnxPart::Signature => signature_from_safetensors(&config, &weights),
+        OnnxPart::Whole(operators) => onnx_from_safetensors(&config, &weights, operators),
+    }
 }
 
 /// Returns true if the first module is a network with its scores of words: SPLADE.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, LoadedModel};
 use crate::control::repository::beneath::RepositoryRoot;
-use crate::control::repository::hub_graph;
+use crate::control::repository::hub_graph::{self, OnnxPart};
 use crate::control::repository::model_source::ModelSource;
 use crate::error::Error;
 use crate::limits::MODEL_SIZE_MAX;
@@ -20,7 +20,7 @@ use crate::model::onnx::external_data::external_files;
 use crate::model::onnx::work::depends_on_values;
 use crate::model::onnx::wrapped_outputs::unwrap_outputs;
 use crate::process::isolation::FilesCheck;
-use crate::settings::Settings;
+use crate::transformer::Operators;
 
 /// The opened model file, absent for a backend without one. An engine loads it from the descriptor.
 /// Two kinds are loaded by their path: an ONNX file with tensors in other files, because the engine
@@ -38,12 +38,18 @@ pub struct PinnedFiles {
 }
 
 impl PinnedFiles {
-    /// Opens the model file in a version's directory and stamps the files that it refers to.
+    /// Opens the model file in a version's directory and stamps the files that it refers to. An ONNX file that is written from
+    /// weights has these operators.
     ///
     /// # Errors
     /// `InvalidArgument` when a file cannot be read beneath the repository, or a tensor's file is not beside or below
     /// the model file.
-    pub fn new(source: &ModelSource, directory: &str, draft: &ConfigDraft, settings: &Settings) -> Result<Self, Error> {
+    pub fn new(
+        source: &ModelSource,
+        directory: &str,
+        draft: &ConfigDraft,
+        operators: Operators,
+    ) -> Result<Self, Error> {
         if let Some(python) = draft.python()?.filter(|python| !python.is_backend) {
             let path = format!("{directory}/{}", python.file);
             open_python_file(source, &path)?;
@@ -61,7 +67,7 @@ impl PinnedFiles {
         let cannot_read = |error: std::io::Error| Error::invalid(format!("cannot read '{path}': {error}"));
         let mut file = source.repository.open_file(&path).map_err(cannot_read)?;
         if hub_graph::is_written(name) {
-            let written = hub_graph::read_onnx(&source.repository, directory, name, settings)?;
+            let written = hub_graph::read_onnx(&source.repository, directory, name, OnnxPart::Whole(operators))?;
             let stamps = vec![(path.clone(), source.repository.stamp(&path))];
             let file = Some(in_memory(&written).map_err(cannot_read)?);
             let depends_on_values = depends_on_values(&written);
@@ -315,7 +321,7 @@ mod tests {
         };
         let outcome = |place: Option<&str>| {
             fs::write(version.join("model.onnx"), onnx(place)).unwrap();
-            let opening = PinnedFiles::new(&source, "m/1", &draft, &Settings::default());
+            let opening = PinnedFiles::new(&source, "m/1", &draft, Operators::default());
             let outcome = opening.and_then(|opening| opening.load(&Reporting, &spec, Path::new("P")));
             outcome.err().unwrap().text().to_owned()
         };
@@ -335,7 +341,7 @@ mod tests {
         }
         // The files of its tensors must not change either.
         fs::write(version.join("model.onnx"), onnx(Some("w.bin"))).unwrap();
-        let opening = PinnedFiles::new(&source, "m/1", &draft, &Settings::default()).unwrap();
+        let opening = PinnedFiles::new(&source, "m/1", &draft, Operators::default()).unwrap();
         assert!(opening.check(&source).is_ok());
         fs::remove_file(version.join("w.bin")).unwrap();
         symlink(root.join("outside"), version.join("w.bin")).unwrap();
@@ -355,7 +361,7 @@ mod tests {
         }
         let source = ModelSource::of_directory(root.join("models")).unwrap();
         let draft = ConfigDraft::new("m", Some(b"platform: 'onnxruntime_onnx'"), &[]).unwrap();
-        let open = || PinnedFiles::new(&source, "m/1", &draft, &Settings::default());
+        let open = || PinnedFiles::new(&source, "m/1", &draft, Operators::default());
         let text = |outcome: Result<(), Error>| outcome.err().map(|error| error.text().to_owned()).unwrap_or_default();
         let opened = open().unwrap();
         assert_eq!(text(opened.check(&source)), "");
