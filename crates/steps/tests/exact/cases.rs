@@ -36,7 +36,8 @@ fn form() -> &'static str {
     if crate::is_whole() { "whole" } else { "short" }
 }
 
-fn compare_files(script: &str, folder: &Folder) {
+/// Compares the cases that a script wrote to a folder.
+pub fn compare_files(script: &str, folder: &Folder) {
     let file = fs::read(folder.path().join("cases")).unwrap();
     let mut reader = Reader { rest: &file };
     let (mut count, mut totals) = (0_usize, Totals::default());

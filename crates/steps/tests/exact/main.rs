@@ -21,6 +21,7 @@ mod ocr;
 mod text;
 mod text_files;
 mod texts;
+mod torch_functions;
 
 #[allow(dead_code, reason = "shared with the other test programs")]
 #[path = "../../../../tests/support"]
