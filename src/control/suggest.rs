@@ -13,7 +13,7 @@ use crate::process::python::archive::Archives;
 use crate::process::python::environment::{Interpreter, InterpreterSearch};
 use crate::settings::Settings;
 use crate::steps::limits::{SUGGEST_DEPTH_MAX, SUGGEST_NODES_MAX, SUGGEST_SOURCE_SIZE_MAX, SUGGEST_TREE_SIZE_MAX};
-use crate::steps::suggest::{SuggestModel, SuggestTensor, Suggestion, TREE_SCRIPT, suggest};
+use crate::steps::suggest::{SuggestModel, SuggestOther, SuggestTensor, Suggestion, TREE_SCRIPT, suggest};
 use crate::tensor::Datatype;
 use crate::wire::proto::inference::{DataType, ModelConfig, ModelTensorReshape};
 
@@ -63,6 +63,7 @@ pub fn proposed(settings: &Settings, path: &Path) -> Result<(Suggestion, PathBuf
         read_bounded(&path, size_max)
     };
     let tensors = tensors(&config)?;
+    let find_other = |name: &str| other(&directory, name);
     let model = SuggestModel {
         name: &name,
         version: &version_name,
@@ -71,8 +72,21 @@ pub fn proposed(settings: &Settings, path: &Path) -> Result<(Suggestion, PathBuf
         outputs: tensors.1,
         parameters: config.parameters.iter().map(|(name, value)| (name.clone(), value.string_value.clone())).collect(),
         read_file: &read_file,
+        find_other: &find_other,
     };
     Ok((suggest(&tree, &model)?, version))
+}
+
+/// Another model of the repository, by the configuration in its directory.
+fn other(directory: &Path, name: &str) -> Result<SuggestOther, String> {
+    let is_plain = !name.is_empty() && !name.contains(['/', '\0']) && name != "." && name != "..";
+    let beside = directory.parent().filter(|_| is_plain).map(|parent| parent.join(name));
+    let missing = || format!("there is no model '{name}' beside this one, whose config.pbtxt has the shapes");
+    let beside = beside.filter(|path| path.is_dir()).ok_or_else(missing)?;
+    let of_model = |error: Error| format!("the model '{name}' is called: {}", error.text());
+    let config = config_of(&beside).map_err(of_model)?;
+    let (inputs, outputs) = tensors(&config).map_err(of_model)?;
+    Ok(SuggestOther { rows_max: u32::try_from(config.max_batch_size).unwrap_or(0), inputs, outputs })
 }
 
 /// The configuration as it is written: to complete it, the model would have to run.

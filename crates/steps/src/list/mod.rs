@@ -27,6 +27,7 @@ use base::error::Error;
 use wire::json::placed;
 use wire::placed::{Placed, PlacedMember, PlacedValue};
 
+pub(crate) use self::call::NAME as CALL_NAME;
 pub use self::call::StepCall;
 pub use self::padding::ListPadding;
 pub use self::run::{AwaitedCall, StepRun, StepTensors};

@@ -28,6 +28,7 @@ pub fn exercise(bytes: &[u8]) -> bool {
         outputs: vec![tensor("y", Datatype::Fp32, &[-1])],
         parameters: [("k".to_owned(), "3".to_owned())].into(),
         read_file: &read_file,
+        find_other: &|name| Err(format!("there is no model '{name}'")),
     };
     let Ok(suggestion) = suggest(tree, &model) else { return false };
     assert!(!suggestion.report().is_empty(), "a proposal says something");

@@ -56,6 +56,11 @@ impl ValueGraph {
         self.expressions.get(id).expect("an id is a place in the graph")
     }
 
+    /// The places of all expressions.
+    pub fn ids(&self) -> std::ops::Range<ExprId> {
+        0..self.expressions.len()
+    }
+
     pub fn op(&self, id: ExprId) -> &Op {
         &self.get(id).op
     }
@@ -189,6 +194,14 @@ impl ValueGraph {
     /// The tensor below all views.
     pub fn below_views(&self, mut tensor: ExprId) -> ExprId {
         while let (Op::View, Some(base)) = (self.op(tensor), self.operand(tensor)) {
+            tensor = base;
+        }
+        tensor
+    }
+
+    /// The tensor below all views and conversions.
+    pub fn below_casts(&self, mut tensor: ExprId) -> ExprId {
+        while let (Op::View | Op::Cast, Some(base)) = (self.op(tensor), self.operand(tensor)) {
             tensor = base;
         }
         tensor

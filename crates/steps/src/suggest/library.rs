@@ -200,6 +200,9 @@ pub fn constant_arithmetic(operator: &str, left: &PyValue, right: &PyValue) -> O
             "Mult" => left.checked_mul(*right),
             "FloorDiv" => left.checked_div_euclid(*right).filter(|_| *right > 0),
             "Mod" => left.checked_rem_euclid(*right).filter(|_| *right > 0),
+            "LShift" => {
+                u32::try_from(*right).ok().filter(|bits| *bits < 62).and_then(|bits| left.checked_mul(1 << bits))
+            }
             "Pow" => u32::try_from(*right).ok().and_then(|power| left.checked_pow(power)),
             _ => None,
         };

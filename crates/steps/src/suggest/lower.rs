@@ -1,6 +1,8 @@
 //! From the graph of a `model.py` to a list of steps: for each output the steps that make it, down to the inputs.
 
 mod boxes;
+mod call;
+mod given;
 mod images;
 mod labels;
 mod numbers;
@@ -8,6 +10,7 @@ mod sounds;
 mod texts;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use base::tensor::Datatype;
 
@@ -28,8 +31,17 @@ pub(super) struct StepDraft {
     /// Parameters in JSON.
     pub fields: Vec<(&'static str, String)>,
     pub lines: BTreeSet<usize>,
+    /// The names of the tensors in the model that the step `infer` runs, in the order of its inputs and outputs.
+    pub call: Option<CallNames>,
     /// Steps with the same number are one, such as the outputs of one call of a tokenizer; 0 for none.
     pub group: usize,
+}
+
+/// Names of the tensors of another model.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct CallNames {
+    pub inputs: Vec<String>,
+    pub outputs: Vec<String>,
 }
 
 /// A tensor that steps make: its name, and the shape that they give it.
@@ -128,7 +140,7 @@ impl<'m, 'a> StepLowering<'m, 'a> {
             };
             let inputs = vec![("input", vec![tensor.to_owned()])];
             let outputs = vec![("output", name.to_owned())];
-            self.steps.push(StepDraft { kind, inputs, outputs, fields: vec![field], lines, group: 0 });
+            self.steps.push(StepDraft { kind, inputs, outputs, fields: vec![field], lines, call: None, group: 0 });
             return;
         }
         for step in &mut self.steps {
@@ -183,6 +195,9 @@ impl<'m, 'a> StepLowering<'m, 'a> {
         if let Some(made) = self.detection(id)? {
             return Ok(made);
         }
+        if let Some(made) = self.given_detection(id)? {
+            return Ok(made);
+        }
         if let Some(made) = self.head(id)? {
             return Ok(made);
         }
@@ -191,6 +206,7 @@ impl<'m, 'a> StepLowering<'m, 'a> {
             (Op::View | Op::Decode | Op::Encode, Some(below)) => self.raw(below),
             (Op::Tokens(_), _) => self.tokens(id),
             (Op::Sound(_), _) => self.sound(id),
+            (Op::Called(form), _) => self.call(id, &Arc::clone(form)),
             (Op::Detokenize { .. } | Op::Ctc(_) | Op::Dumps(_) | Op::Parse { .. }, _) => self.text(id),
             (
                 Op::Pool(_) | Op::Normalize(_) | Op::Reduce { axis: -2, .. } | Op::Take { axis: -2, index: 0 },
@@ -265,7 +281,7 @@ impl<'m, 'a> StepLowering<'m, 'a> {
         }
         let name = self.new_name(port);
         let outputs = vec![(port, name.clone())];
-        self.steps.push(StepDraft { kind, inputs, outputs, fields, lines, group });
+        self.steps.push(StepDraft { kind, inputs, outputs, fields, lines, call: None, group });
         Ok(name)
     }
 

@@ -3,7 +3,9 @@
 
 pub(super) mod array;
 mod boxes;
+mod call;
 mod evaluate;
+mod fbank;
 mod flow;
 mod json;
 mod numeric;

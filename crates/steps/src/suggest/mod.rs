@@ -56,6 +56,20 @@ impl SuggestTensor {
     }
 }
 
+/// Another model of the server, as far as its `config.pbtxt` says.
+#[derive(Clone, Debug, Default)]
+pub struct SuggestOther {
+    /// Its `max_batch_size`.
+    pub rows_max: u32,
+    /// Its inputs.
+    pub inputs: Vec<SuggestTensor>,
+    /// Its outputs.
+    pub outputs: Vec<SuggestTensor>,
+}
+
+/// Finds another model of the server by its name; the error is a text.
+pub type FindOther<'a> = dyn Fn(&str) -> Result<SuggestOther, String> + 'a;
+
 /// The model of a `model.py`, as far as its `config.pbtxt` and its directory say.
 pub struct SuggestModel<'a> {
     /// Its name.
@@ -72,6 +86,8 @@ pub struct SuggestModel<'a> {
     pub parameters: BTreeMap<String, String>,
     /// Reads a file of the version's directory or the model's.
     pub read_file: &'a ReadStepFile<'a>,
+    /// Finds the models that the file calls.
+    pub find_other: &'a FindOther<'a>,
 }
 
 /// A line of a `model.py` and what is to be said about it.

@@ -36,6 +36,8 @@ pub enum Op {
     Argmax(i64),
     Argsort(Order),
     Binary(ArithmeticOp),
+    /// An output of another model of the server, on the operands.
+    Called(Arc<CallForm>),
     /// A variable that a loop changes, as the row before left it.
     Carried(LoopId),
     Cast,
@@ -57,6 +59,8 @@ pub enum Op {
     Exp,
     /// Repeated along axes of size 1.
     Expand,
+    /// The first rows of the first operand, as many as the second one says.
+    First,
     /// A number that sizes determine.
     Formula(String),
     /// `[..., i]` with indices of each row along the last axis.
@@ -186,6 +190,16 @@ pub struct TokensForm {
     pub has_pair: bool,
 }
 
+/// A call of another model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallForm {
+    pub model: String,
+    pub version: Option<u64>,
+    /// The names of the operands.
+    pub inputs: Vec<String>,
+    pub output: String,
+}
+
 /// The texts of CTC decoding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CtcForm {
@@ -230,6 +244,8 @@ pub enum PictureOp {
     },
     /// Decodes a file, with the library's name.
     Decode(&'static str),
+    /// One channel: `pillow`, `decode`, or OpenCV's from the order `rgb` or `bgr`.
+    Grey(&'static str),
     /// One scale into a size, with a colour around.
     Letterbox {
         height: u64,
@@ -265,6 +281,8 @@ pub enum PictureOp {
 pub enum SoundOp {
     /// The samples of a file, one channel.
     Decode,
+    /// Kaldi's filter banks, by the parameters of the step.
+    Fbank(Arc<Vec<(&'static str, String)>>),
     /// The features of a Whisper network, by the file of its extractor.
     LogMel(String),
     /// The sample rate of the file of a sound.
@@ -286,7 +304,7 @@ pub struct LetterboxForm {
 impl Op {
     /// Returns true if the operation treats all rows alike, so that it may move out of a loop over them.
     pub fn is_by_row(&self) -> bool {
-        !matches!(self, Self::Rows { .. } | Self::Nms(_) | Self::Carried(_))
+        !matches!(self, Self::Rows { .. } | Self::First | Self::Nms(_) | Self::Called(_) | Self::Carried(_))
     }
 
     /// Returns true if operands of fewer dimensions are repeated.
@@ -301,6 +319,7 @@ impl Op {
             Self::Argmax(_) => "argmax",
             Self::Argsort(_) => "a sort",
             Self::Binary(_) => "arithmetic",
+            Self::Called(_) => "a call of another model",
             Self::Carried(_) => "a value that changes from row to row",
             Self::Cast => "a conversion",
             Self::Clip(..) => "a clip",
@@ -315,6 +334,7 @@ impl Op {
             Self::Encode => "the encoding of a text",
             Self::Exp => "an exponential",
             Self::Expand => "a repetition",
+            Self::First => "the first rows by a count",
             Self::Formula(_) => "a number of sizes",
             Self::Gather => "a selection by indices",
             Self::Input(_) => "an input",

@@ -2,7 +2,7 @@
 
 use crate::suggest::Remark;
 use crate::suggest::library::quoted;
-use crate::suggest::lower::StepDraft;
+use crate::suggest::lower::{CallNames, StepDraft};
 
 /// A proposal.
 #[derive(Clone, Debug)]
@@ -77,13 +77,16 @@ impl Suggestion {
 impl SuggestedStep {
     fn new(draft: &StepDraft) -> Self {
         let mut members = vec![format!("\"step\": {}", quoted(draft.kind))];
+        members.extend(draft.call.iter().flat_map(|call| call_ports(draft, call)));
         match draft.inputs.as_slice() {
+            _ if draft.call.is_some() => {}
             [(_, names)] if names.len() == 1 && !is_list(draft) => {
                 members.extend(names.first().map(|name| format!("\"input\": {}", quoted(name))));
             }
             several => members.push(format!("\"inputs\": {{{}}}", ports(draft, several))),
         }
         match draft.outputs.as_slice() {
+            _ if draft.call.is_some() => {}
             [(port, name)] if is_first(draft.kind, port) => members.push(format!("\"output\": {}", quoted(name))),
             several => {
                 let ports: Vec<_> =
@@ -97,6 +100,15 @@ impl SuggestedStep {
             lines: draft.lines.iter().copied().filter(|line| *line > 0).collect(),
         }
     }
+}
+
+/// The tensors of the step `infer`, by their names in the model that it runs.
+fn call_ports(draft: &StepDraft, call: &CallNames) -> [String; 2] {
+    let pair = |(of_model, name): (&String, &String)| format!("{}: {}", quoted(of_model), quoted(name));
+    let inputs = call.inputs.iter().zip(draft.inputs.iter().flat_map(|(_, names)| names));
+    let outputs = call.outputs.iter().zip(draft.outputs.iter().map(|(_, name)| name));
+    let [inputs, outputs] = [inputs.map(pair).collect::<Vec<_>>(), outputs.map(pair).collect()];
+    [format!("\"inputs\": {{{}}}", inputs.join(", ")), format!("\"outputs\": {{{}}}", outputs.join(", "))]
 }
 
 fn kind_of(name: &str) -> Option<&'static crate::StepKind> {

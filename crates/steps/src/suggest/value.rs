@@ -85,6 +85,8 @@ pub enum Transform {
 /// An object of a library that is known.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
+    /// A request to another model, and the response to it: a tensor for each output that is asked for.
+    Call(Vec<(String, ExprId)>),
     /// Fields of a hub folder's config.json.
     Config,
     /// Outputs of a tokenizer by name.

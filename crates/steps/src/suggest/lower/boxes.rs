@@ -85,7 +85,7 @@ impl StepLowering<'_, '_> {
     }
 
     /// Adds the output to a step. The format concerns the boxes alone: scores and classes are of the same step.
-    fn detect_step(
+    pub fn detect_step(
         &mut self,
         inputs: Vec<(&'static str, Vec<String>)>,
         port: &'static str,
@@ -112,7 +112,7 @@ impl StepLowering<'_, '_> {
     }
 
     /// A tensor below a selection by a mask, and the mask.
-    fn unmasked(&self, id: ExprId) -> Result<(ExprId, Option<ExprId>), String> {
+    pub fn unmasked(&self, id: ExprId) -> Result<(ExprId, Option<ExprId>), String> {
         let graph = &self.machine.graph;
         let mut id = graph.below_views(id);
         let mut mask = None;
@@ -270,7 +270,7 @@ impl StepLowering<'_, '_> {
     }
 
     /// A tensor whose first axis is that of images.
-    fn with_images(&mut self, id: ExprId) -> Result<ExprId, String> {
+    pub fn with_images(&mut self, id: ExprId) -> Result<ExprId, String> {
         let base = self.machine.graph.below_view(id, 2);
         match self.machine.graph.rank(base) {
             2 => {

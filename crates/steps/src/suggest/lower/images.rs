@@ -22,6 +22,8 @@ struct Chain {
     is_upright: bool,
     resize: Option<PictureOp>,
     crop: Option<(u64, u64)>,
+    /// The form of an image of one channel.
+    grey: Option<&'static str>,
     preprocessor: Option<String>,
     is_reversed: bool,
     is_planar: bool,
@@ -58,8 +60,13 @@ impl StepLowering<'_, '_> {
         }
         self.fields_of(&chain, is_pixels, &mut fields)?;
         let input = self.image_source(*source, is_pixels, id)?;
-        let shape = self.machine.graph.shape(id);
-        let own = shape.get(shape.len().saturating_sub(3)..).unwrap_or_default();
+        // A grey image has the same elements in any place of its axis of channels.
+        let pictured = parts.iter().rev().find(|part| matches!(self.machine.graph.op(**part), Op::Picture(_)));
+        let shape = self.machine.graph.shape(pictured.copied().filter(|_| chain.grey.is_some()).unwrap_or(id));
+        let mut own = shape.get(shape.len().saturating_sub(3)..).unwrap_or_default().to_vec();
+        if chain.grey.is_some() {
+            own.rotate_right(1);
+        }
         let lead = shape.get(..shape.len().saturating_sub(3)).unwrap_or_default();
         let mut rows = Dim::Known(1);
         for dim in lead.iter().filter(|dim| **dim != Dim::Known(1)) {
@@ -114,7 +121,10 @@ impl StepLowering<'_, '_> {
                     || (chain.is_reversed
                         && !matches!(
                             op,
-                            PictureOp::Resize { .. } | PictureOp::Crop { .. } | PictureOp::Letterbox { .. }
+                            PictureOp::Resize { .. }
+                                | PictureOp::Crop { .. }
+                                | PictureOp::Letterbox { .. }
+                                | PictureOp::Grey(_)
                         ))
                 {
                     return Err("an image is changed behind its numbers".to_owned());
@@ -124,6 +134,7 @@ impl StepLowering<'_, '_> {
                     PictureOp::Decode(library) => chain.file = Some((library, false)),
                     PictureOp::Upright if chain.resize.is_none() => chain.is_upright = true,
                     PictureOp::Rgb => {}
+                    PictureOp::Grey(form) => grey(chain, form)?,
                     PictureOp::Crop { height, width } if chain.crop.is_none() => chain.crop = Some((height, width)),
                     PictureOp::Preprocessor(file) if chain.resize.is_none() && chain.crop.is_none() => {
                         chain.preprocessor = Some(file);
@@ -153,6 +164,7 @@ impl StepLowering<'_, '_> {
                     _ => return Err("the axes of an image in an order that has no step".to_owned()),
                 }
             }
+            Op::Slice { .. } if chain.grey.is_some() => return Err("an image is mirrored".to_owned()),
             Op::Slice { axis, .. } => match (axis, chain.is_planar) {
                 (-1, false) | (-3, true) => {
                     chain.is_reversed = !chain.is_reversed;
@@ -213,6 +225,16 @@ impl StepLowering<'_, '_> {
             fields.push(("exif", is_upright.to_string()));
         }
         geometry(chain, filter.trim_start_matches("opencv:"), fields);
+        if let Some(form) = chain.grey {
+            if resizes_in_opencv != (form != "pillow") {
+                return Err("one library makes an image grey and another one resizes it".to_owned());
+            }
+            fields.push(("order", quoted("GREY")));
+            if form == "decode" {
+                fields.push(("grey", quoted("decode")));
+            }
+            return self.number_fields(chain, fields);
+        }
         // A decoder of OpenCV gives BGR.
         let is_blue_first = chain.is_reversed != (decoder == "opencv");
         if is_blue_first {
@@ -262,11 +284,13 @@ impl StepLowering<'_, '_> {
             if scale != 255.0 {
                 fields.push(("scale", number_of(scale)));
             }
+            let channels = ..if chain.grey.is_some() { 1 } else { 3 };
+            let of_channels = |numbers: &[f64; 3]| numbers_of(numbers.get(channels).unwrap_or_default());
             if normal.mean != [0.0; 3] {
-                fields.push(("mean", numbers_of(&normal.mean)));
+                fields.push(("mean", of_channels(&normal.mean)));
             }
             if normal.deviation != [1.0; 3] {
-                fields.push(("std", numbers_of(&normal.deviation)));
+                fields.push(("std", of_channels(&normal.deviation)));
             }
             return Ok(());
         }
@@ -291,6 +315,27 @@ impl StepLowering<'_, '_> {
             _ => Err("files in several axes".to_owned()),
         }
     }
+}
+
+/// Makes the image of a chain grey, as the step does before its resize.
+fn grey(chain: &mut Chain, form: &'static str) -> Result<(), String> {
+    if chain.resize.is_some() || chain.crop.is_some() {
+        return Err("an image becomes grey behind its resize or crop, the step makes it grey before".to_owned());
+    }
+    let is_opencv = chain.file.is_some_and(|(library, _)| library == "opencv");
+    let is_blue_first = chain.is_reversed != is_opencv;
+    let is_right = match form {
+        "pillow" => !is_opencv && !is_blue_first,
+        "rgb" => !is_blue_first,
+        "bgr" => is_blue_first && is_opencv,
+        _ => is_opencv && !chain.is_reversed,
+    };
+    if !is_right || chain.grey.is_some() {
+        return Err("an image becomes grey from channels in another order than it has".to_owned());
+    }
+    chain.grey = Some(form);
+    chain.is_reversed = false;
+    Ok(())
 }
 
 fn geometry(chain: &Chain, filter: &str, fields: &mut Vec<(&'static str, String)>) {

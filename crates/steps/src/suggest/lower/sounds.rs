@@ -1,10 +1,11 @@
-//! The steps `audio`, `resample` and `log_mel`: files to samples, to another sample rate, and to the features of Whisper.
+//! The steps `audio`, `resample`, `fbank` and `log_mel`: files to samples, to another sample rate, and to features.
 
 use base::tensor::Datatype;
 
 use crate::suggest::library::quoted;
+use crate::suggest::lower::numbers::number_of;
 use crate::suggest::lower::{MadeTensor, StepLowering};
-use crate::suggest::op::{Dim, ExprId, Kind, Op, PictureOp, SoundOp};
+use crate::suggest::op::{ArithmeticOp, Dim, ExprId, Kind, Op, PictureOp, SoundOp};
 
 impl StepLowering<'_, '_> {
     /// The step of a sound.
@@ -37,6 +38,19 @@ impl StepLowering<'_, '_> {
                 let fields = vec![("from", from.to_string()), ("to", to.to_string()), ("method", quoted(method))];
                 Ok((self.step("resample", vec![("samples", vec![input])], "samples", fields, id)?, shape))
             }
+            SoundOp::Fbank(fields) => {
+                let (below, scale) = self.unscaled(below);
+                self.single(below);
+                let (input, made) = self.raw(below)?;
+                let lead = made.get(..made.len().saturating_sub(1)).unwrap_or_default();
+                let own = shape.get(shape.len().saturating_sub(2)..).unwrap_or_default();
+                let made = [lead, own].concat();
+                let mut fields = fields.to_vec();
+                if scale != 1.0 {
+                    fields.push(("scale", number_of(scale)));
+                }
+                Ok((self.step("fbank", vec![("samples", vec![input])], "features", fields, id)?, made))
+            }
             SoundOp::LogMel(file) => {
                 self.single(below);
                 let (input, made) = self.raw(below)?;
@@ -46,6 +60,29 @@ impl StepLowering<'_, '_> {
                 let fields = vec![("config", quoted(&file))];
                 Ok((self.step("log_mel", vec![("samples", vec![input])], "features", fields, id)?, made))
             }
+        }
+    }
+
+    /// Samples before they are multiplied by a power of two, which changes no digit, and the factor.
+    fn unscaled(&self, mut id: ExprId) -> (ExprId, f64) {
+        let graph = &self.machine.graph;
+        let mut scale = 1.0;
+        loop {
+            let (below, factor) = match (graph.op(id), graph.get(id).inputs.as_slice()) {
+                (Op::Binary(ArithmeticOp::Multiply), [left, right]) => {
+                    match (graph.number(*left), graph.number(*right)) {
+                        (None, Some(factor)) => (*left, factor),
+                        (Some(factor), None) => (*right, factor),
+                        _ => return (id, scale),
+                    }
+                }
+                (Op::View, [below]) if graph.shape(*below).last() == graph.shape(id).last() => (*below, 1.0),
+                _ => return (id, scale),
+            };
+            if factor <= 0.0 || factor.log2().fract() != 0.0 {
+                return (id, scale);
+            }
+            (id, scale) = (below, scale * factor);
         }
     }
 

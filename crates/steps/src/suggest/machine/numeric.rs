@@ -207,8 +207,11 @@ impl Machine<'_> {
             // An array of strings that are known.
             return Ok(data);
         }
-        let id = self.as_array(&data)?;
+        let mut id = self.as_array(&data)?;
         let from_pillow = matches!(data, PyValue::Array(_, ArrayKind::Pillow));
+        if from_pillow && self.is_grey(id) {
+            id = self.without_channel(id)?;
+        }
         if let Some(value) = datatype.filter(|value| *value != PyValue::Nothing) {
             let named = library::datatype(&value).ok_or("its datatype is not known")?;
             return Ok(PyValue::Array(self.cast_to(id, named)?, kind));

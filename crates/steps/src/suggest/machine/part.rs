@@ -287,6 +287,11 @@ impl<'a> Machine<'a> {
 
     /// A slice along an axis.
     fn slice(&mut self, id: ExprId, place: usize, bounds: &[PyValue; 3]) -> Result<ExprId, String> {
+        if let (0, [PyValue::Nothing | PyValue::Int(0), PyValue::Array(count, _), PyValue::Nothing | PyValue::Int(1)]) =
+            (place, bounds)
+        {
+            return self.first_rows(id, *count);
+        }
         let bound = |value: &PyValue| match value {
             PyValue::Nothing => Ok(None),
             PyValue::Int(at) => Ok(Some(*at)),
@@ -324,6 +329,31 @@ impl<'a> Machine<'a> {
         tail.first_mut().into_iter().for_each(|first| *first = size);
         let kind = self.graph.kind(id);
         self.by_row(Op::Slice { axis, start, stop, step }, id, shape.len() - place, kind, &tail)
+    }
+
+    /// `x[:count]` with a count that a tensor has.
+    fn first_rows(&mut self, id: ExprId, count: ExprId) -> Result<ExprId, String> {
+        let count = self.graph.below_casts(count);
+        let is_integer = matches!(self.graph.kind(count), Kind::Number(Datatype::Int32 | Datatype::Int64));
+        if !is_integer || matches!(self.graph.op(count), Op::Size(_) | Op::Formula(_)) {
+            return Err("a bound of a slice is not known".to_owned());
+        }
+        let mut shape = self.graph.shape(id);
+        let first = shape.first_mut().ok_or("a number has no rows")?;
+        if self.graph.is_rows(*first) {
+            return Err("a part of the rows of a request is read".to_owned());
+        }
+        // Parts with one count have one length.
+        let is_same = |other: &ExprId| {
+            *self.graph.op(*other) == Op::First && self.graph.get(*other).inputs.get(1) == Some(&count)
+        };
+        let known = self.graph.ids().find(is_same).and_then(|other| self.graph.shape(other).first().copied());
+        *first = match known {
+            Some(size) => size,
+            None => self.graph.open_size(false),
+        };
+        let kind = self.graph.kind(id);
+        self.graph.add(Op::First, vec![id, count], kind, shape)
     }
 
     /// The first or last indices of a sort, as a top-k.

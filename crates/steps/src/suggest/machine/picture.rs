@@ -30,26 +30,8 @@ impl Machine<'_> {
                 let (id, _) = needed(image, "image")?.array().ok_or("its image is not known")?;
                 Ok(PyValue::Array(self.sized(PictureOp::Upright, id, None)?, ArrayKind::Pillow))
             }
-            "cv2.imdecode" => {
-                let [buffer, flags] = arguments.bind(["buf", "flags"])?;
-                let id = self.file_of(&needed(buffer, "buf")?)?;
-                match needed(flags, "flags")? {
-                    PyValue::Int(1) => {}
-                    PyValue::Library(flag) if flag == "cv2.IMREAD_COLOR" || flag == "cv2.IMREAD_COLOR_BGR" => {}
-                    _ => return Err("only IMREAD_COLOR is followed".to_owned()),
-                }
-                Ok(PyValue::Array(self.decoded(id, "opencv")?, ArrayKind::Numpy))
-            }
-            "cv2.cvtColor" => {
-                let [image, code] = arguments.bind(["src", "code"])?;
-                match needed(code, "code")? {
-                    PyValue::Library(code) if ["cv2.COLOR_BGR2RGB", "cv2.COLOR_RGB2BGR"].contains(&code.as_str()) => {}
-                    _ => return Err("only the order of RGB and BGR is followed".to_owned()),
-                }
-                let reversed = PyValue::Slice(Box::new([PyValue::Nothing, PyValue::Nothing, PyValue::Int(-1)]));
-                let index = PyValue::Tuple(vec![PyValue::Ellipsis, reversed]);
-                self.subscript(&needed(image, "src")?, &index)
-            }
+            "cv2.imdecode" => self.cv2_decode(arguments),
+            "cv2.cvtColor" => self.cv2_colours(arguments),
             "cv2.resize" => self.cv2_resize(arguments),
             "cv2.copyMakeBorder" => self.bordered(arguments),
             "cv2.dnn.NMSBoxes" => self.nms_boxes(arguments),
@@ -76,6 +58,45 @@ impl Machine<'_> {
         }
     }
 
+    fn cv2_decode(&mut self, arguments: &Arguments) -> Called {
+        let [buffer, flags] = arguments.bind(["buf", "flags"])?;
+        let id = self.file_of(&needed(buffer, "buf")?)?;
+        let is_grey = match needed(flags, "flags")? {
+            PyValue::Int(1) => false,
+            PyValue::Library(flag) if flag == "cv2.IMREAD_COLOR" || flag == "cv2.IMREAD_COLOR_BGR" => false,
+            PyValue::Int(0) => true,
+            PyValue::Library(flag) if flag == "cv2.IMREAD_GRAYSCALE" => true,
+            _ => return Err("only IMREAD_COLOR and IMREAD_GRAYSCALE are followed".to_owned()),
+        };
+        let mut image = self.decoded(id, "opencv")?;
+        if is_grey {
+            image = self.grey(image, "decode")?;
+            image = self.without_channel(image)?;
+        }
+        Ok(PyValue::Array(image, ArrayKind::Numpy))
+    }
+
+    fn cv2_colours(&mut self, arguments: &Arguments) -> Called {
+        let [image, code] = arguments.bind(["src", "code"])?;
+        let form = match needed(code, "code")? {
+            PyValue::Library(code) => match code.as_str() {
+                "cv2.COLOR_BGR2RGB" | "cv2.COLOR_RGB2BGR" => None,
+                "cv2.COLOR_BGR2GRAY" => Some("bgr"),
+                "cv2.COLOR_RGB2GRAY" => Some("rgb"),
+                _ => return Err("only the order of RGB and BGR, and GRAY, are followed".to_owned()),
+            },
+            _ => return Err("only the order of RGB and BGR, and GRAY, are followed".to_owned()),
+        };
+        if let Some(form) = form {
+            let (id, kind) = needed(image, "src")?.array().ok_or("its image is not known")?;
+            let grey = self.grey(id, form)?;
+            return Ok(PyValue::Array(self.without_channel(grey)?, kind));
+        }
+        let reversed = PyValue::Slice(Box::new([PyValue::Nothing, PyValue::Nothing, PyValue::Int(-1)]));
+        let index = PyValue::Tuple(vec![PyValue::Ellipsis, reversed]);
+        self.subscript(&needed(image, "src")?, &index)
+    }
+
     /// The bytes of a file in a tensor.
     fn file_of(&self, value: &PyValue) -> Result<ExprId, String> {
         match value {
@@ -99,26 +120,69 @@ impl Machine<'_> {
         self.by_row(Op::Picture(PictureOp::Decode(library)), file, count, kind, &tail)
     }
 
-    /// An operation on an image [.., height, width, 3] that gives it another size.
+    /// An operation on an image [.., height, width, channels], or on a grey one without the axis of channels, that gives it
+    /// another size.
     fn sized(&mut self, op: PictureOp, id: ExprId, size: Option<[u64; 2]>) -> Result<ExprId, String> {
+        let (id, is_flat) = match self.grey_below(id)? {
+            Some(grey) => (grey, true),
+            None => (id, false),
+        };
         let shape = self.graph.shape(id);
-        if shape.len() < 3
-            || shape.last() != Some(&Dim::Known(3))
-            || self.graph.kind(id) != Kind::Number(Datatype::Uint8)
-        {
-            return Err("its image is not one of UINT8 with three channels".to_owned());
-        }
+        let channels = match shape.as_slice() {
+            [.., _, _, three @ Dim::Known(3)] => Some(*three),
+            [.., _, _, one @ Dim::Known(1)] if is_flat || self.is_grey(id) => Some(*one),
+            _ => None,
+        };
+        let channels = channels.filter(|_| self.graph.kind(id) == Kind::Number(Datatype::Uint8));
+        let channels = channels.ok_or("its image is not one of UINT8 with three channels or grey")?;
         let [height, width] = match size {
             Some(size) => size.map(Dim::Known),
             None => [0; 2].map(|_| self.graph.open_size(false)),
         };
-        self.by_row(Op::Picture(op), id, 3, Kind::Number(Datatype::Uint8), &[height, width, Dim::Known(3)])
+        let made = self.by_row(Op::Picture(op), id, 3, Kind::Number(Datatype::Uint8), &[height, width, channels])?;
+        if is_flat { self.without_channel(made) } else { Ok(made) }
+    }
+
+    /// An image [.., height, width, 3] as one channel [.., height, width, 1].
+    fn grey(&mut self, id: ExprId, form: &'static str) -> Result<ExprId, String> {
+        let shape = self.graph.shape(id);
+        let [.., height, width, Dim::Known(3)] = *shape.as_slice() else {
+            return Err("its image does not have three channels".to_owned());
+        };
+        let kind = Kind::Number(Datatype::Uint8);
+        self.by_row(Op::Picture(PictureOp::Grey(form)), id, 3, kind, &[height, width, Dim::Known(1)])
+    }
+
+    /// A grey image without the axis of channels, as arrays have it.
+    pub fn without_channel(&mut self, id: ExprId) -> Result<ExprId, String> {
+        let mut shape = self.graph.shape(id);
+        shape.pop();
+        self.graph.view(id, shape)
+    }
+
+    /// Returns true for an image of one channel.
+    pub fn is_grey(&self, id: ExprId) -> bool {
+        self.graph.any_below(id, &mut |expression| matches!(expression.op, Op::Picture(PictureOp::Grey(_))))
+    }
+
+    /// A grey image with its axis of channels, of the same without it.
+    fn grey_below(&mut self, id: ExprId) -> Result<Option<ExprId>, String> {
+        let below = self.graph.operand(id).filter(|_| *self.graph.op(id) == Op::View && self.is_grey(id));
+        let mut shape = self.graph.shape(id);
+        shape.push(Dim::Known(1));
+        // Below the view, the image may have an axis of images.
+        match below.map(|below| self.graph.shape(below)) {
+            Some(own) if shape.len() >= 3 && own.ends_with(shape.get(shape.len() - 3..).unwrap_or_default()) => {
+                self.graph.view(id, shape).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Notes that an image is taken as RGB without a conversion.
     pub fn assume_rgb(&mut self, id: ExprId) {
         let is_converted = self.graph.any_below(id, &mut |expression| {
-            matches!(expression.op, Op::Picture(PictureOp::Rgb | PictureOp::Decode("opencv")))
+            matches!(expression.op, Op::Picture(PictureOp::Rgb | PictureOp::Grey(_) | PictureOp::Decode("opencv")))
         });
         let is_file =
             self.graph.any_below(id, &mut |expression| matches!(expression.op, Op::Picture(PictureOp::Decode(_))));
@@ -133,6 +197,9 @@ impl Machine<'_> {
         match name {
             "convert" => match arguments.positional.as_slice() {
                 [PyValue::Text(mode)] if mode == "RGB" && arguments.named.is_empty() => {
+                    if self.is_grey(id) {
+                        return Err("a grey image becomes one of three channels again".to_owned());
+                    }
                     let is_resized = self.graph.any_below(id, &mut |expression| {
                         matches!(expression.op, Op::Picture(PictureOp::Resize { .. } | PictureOp::Shortest { .. }))
                     });
@@ -144,7 +211,11 @@ impl Machine<'_> {
                     let tail = shape.get(shape.len().saturating_sub(3)..).unwrap_or_default().to_vec();
                     Ok(PyValue::Array(self.by_row(Op::Picture(PictureOp::Rgb), id, 3, kind, &tail)?, ArrayKind::Pillow))
                 }
-                _ => Err("only the mode RGB is followed".to_owned()),
+                [PyValue::Text(mode)] if mode == "L" && arguments.named.is_empty() => {
+                    let grey = if self.is_grey(id) { id } else { self.grey(id, "pillow")? };
+                    Ok(PyValue::Array(grey, ArrayKind::Pillow))
+                }
+                _ => Err("only the modes RGB and L are followed".to_owned()),
             },
             "resize" => {
                 let [size, resample] = arguments.bind(["size", "resample"])?;
@@ -437,6 +508,9 @@ impl Machine<'_> {
             return Err("its images are not those of Pillow".to_owned());
         }
         let id = self.as_array(&images)?;
+        if self.is_grey(id) {
+            return Err("its images are grey".to_owned());
+        }
         self.assume_rgb(id);
         let kind = match tensors {
             Some(PyValue::Text(form)) if form == "np" => ArrayKind::Numpy,

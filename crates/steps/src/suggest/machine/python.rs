@@ -25,6 +25,7 @@ impl<'a> Machine<'a> {
             "torch" => self.torch(path, last, arguments),
             "PIL" | "cv2" | "torchvision" => self.call_picture(path, arguments),
             "soundfile" | "librosa" | "torchaudio" => self.call_sound(path, arguments),
+            "kaldi_native_fbank" => self.native_fbank(last, arguments),
             "scipy" if path == "scipy.signal.resample_poly" => self.call_sound(path, arguments),
             "transformers" if path.starts_with("transformers.WhisperFeatureExtractor") => {
                 self.call_sound(path, arguments)
@@ -91,6 +92,7 @@ impl<'a> Machine<'a> {
             PyValue::File(path, is_text) => self.file_method(path, *is_text, name),
             PyValue::Path(path) => self.path_method(path, name, arguments),
             PyValue::Object(object) => self.object_method(&Arc::clone(object), name, arguments),
+            PyValue::Instance(own) => self.native_fbank_method(*own, name, arguments),
             PyValue::Tuple(_) if name == "index" => Err("it is not followed".to_owned()),
             _ => Err("a method of a value that is not known".to_owned()),
         }

@@ -70,6 +70,7 @@ impl Machine<'_> {
                 }
                 Ok(PyValue::Array(self.resampled(id, down, up, "scipy")?, ArrayKind::Numpy))
             }
+            "torchaudio.compliance.kaldi.fbank" => self.kaldi_fbank(arguments),
             "transformers.WhisperFeatureExtractor.from_pretrained" => {
                 let [folder] = arguments.bind(["pretrained_model_name_or_path"])?;
                 let file = self.file_in(&needed(folder, "path")?, "preprocessor_config.json")?;

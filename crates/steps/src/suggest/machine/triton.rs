@@ -187,7 +187,11 @@ impl<'a> Machine<'a> {
             }
             "TritonError" | "TritonModelException" => Ok(PyValue::object(Object::Refusal)),
             "get_model_dir" => Ok(PyValue::Path(self.model.version.to_owned())),
-            "InferenceRequest" => Err("another model is called, for which an ensemble stands".to_owned()),
+            "InferenceRequest" => self.request_of_other(arguments),
+            "get_output_tensor_by_name" => {
+                let [response, output] = arguments.bind(["inference_response", "name"])?;
+                self.output_of_other(&needed(response, "inference_response")?, &needed(output, "name")?)
+            }
             _ => Err("it is not known".to_owned()),
         }
     }
@@ -270,8 +274,19 @@ impl<'a> Machine<'a> {
             (Object::Request, "request_id" | "correlation_id" | "parameters") => {
                 Err("the id or a parameter of a request is read".to_owned())
             }
-            (Object::Request, "exec" | "async_exec") => {
-                Err("another model is called, for which an ensemble stands".to_owned())
+            (Object::Call(_), "exec") if arguments.positional.is_empty() && arguments.named.is_empty() => {
+                Ok(PyValue::Object(Arc::clone(object)))
+            }
+            (Object::Call(_), "has_error") => {
+                self.assume("an error of the other model is that of the request");
+                Ok(PyValue::Bool(false))
+            }
+            (Object::Call(outputs), "output_tensors") => {
+                let tensors = outputs.iter().map(|(_, id)| PyValue::object(Object::InputTensor(*id))).collect();
+                Ok(self.new_list(tensors))
+            }
+            (Object::Request | Object::Call(_), "exec" | "async_exec") => {
+                Err("another model is called in a way that is not followed".to_owned())
             }
             _ => Err("it is not known".to_owned()),
         }
