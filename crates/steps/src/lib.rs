@@ -5,6 +5,7 @@
 //! Each kind of step is declared once, as a [`StepKind`] in a file of its own: its ports, its parameters, and the function
 //! that builds it. The reader, the error texts, the JSON schema and the reference follow from these tables.
 
+pub mod answer;
 pub mod audio;
 mod axes;
 mod bilinear;
@@ -18,10 +19,12 @@ pub mod ctc;
 pub mod dense;
 pub mod detect;
 pub mod detokenize;
+pub mod entailment;
 pub mod fbank;
 pub mod fields;
 pub mod grid_boxes;
 pub mod head;
+pub mod hypotheses;
 pub mod image;
 pub mod kind;
 mod labels;
@@ -48,6 +51,7 @@ pub mod template;
 pub mod tensors;
 pub mod text_boxes;
 mod texts;
+pub mod token_vectors;
 pub mod tokenize;
 #[cfg(test)]
 mod trial;
@@ -59,6 +63,7 @@ pub use self::list::StepList;
 
 /// All kinds of steps, in the order of the reference.
 pub const KINDS: &[&StepKind] = &[
+    &answer::KIND,
     &audio::KIND,
     &cast::KIND,
     &class_map::KIND,
@@ -68,9 +73,11 @@ pub const KINDS: &[&StepKind] = &[
     &dense::KIND,
     &detect::KIND,
     &detokenize::KIND,
+    &entailment::KIND,
     &fbank::KIND,
     &grid_boxes::KIND,
     &head::KIND,
+    &hypotheses::KIND,
     &image::KIND,
     &log_mel::KIND,
     &masks::KIND,
@@ -85,5 +92,6 @@ pub const KINDS: &[&StepKind] = &[
     &stack::KIND,
     &template::KIND,
     &text_boxes::KIND,
+    &token_vectors::KIND,
     &tokenize::KIND,
 ];

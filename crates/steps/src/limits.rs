@@ -81,8 +81,17 @@ pub const TEXT_SIZE_MAX: usize = 1 << 20;
 /// Prompts of a step `tokenize`: public models have up to some twenty.
 pub const PROMPTS_MAX: usize = 256;
 
+/// Labels of a request to `hypotheses`: each is a row of the network.
+pub const HYPOTHESES_MAX: usize = 1024;
+
+/// Bytes of the pairs that `hypotheses` makes of a request: a thousand texts of 16 kB.
+pub const HYPOTHESES_SIZE_MAX: usize = 16 << 20;
+
+/// Tokens without a vector of a step `tokenize`: late-interaction models have the 32 signs of punctuation.
+pub const SKIPPED_TOKENS_MAX: usize = 1024;
+
 /// Tokens of one request, padding included: 4,096 texts of 512 tokens. All outputs together have then up to
-/// 100 MB.
+/// 170 MB.
 pub const TOKENS_MAX: usize = 1 << 21;
 
 /// Bytes of all texts that one request to `detokenize` may produce: two million tokens of English have some

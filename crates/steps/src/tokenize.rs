@@ -8,6 +8,7 @@
 mod bert;
 mod characters;
 mod encoder;
+mod expansion;
 pub(crate) mod file;
 mod prompts;
 mod rows;
@@ -19,6 +20,7 @@ use base::error::Error;
 use base::tensor::{Datatype, Tensor};
 
 use self::encoder::TextEncoder;
+use self::expansion::Expansion;
 use self::file::{guarded, read_config, read_tokenizer};
 use self::prompts::Prompts;
 use self::rows::{Form, TokenRows};
@@ -73,6 +75,28 @@ pub const KIND: StepKind = StepKind {
             is_optional: false,
         },
         StepPort { name: "length", about: "[N]: the number of tokens without padding.", is_optional: false },
+        StepPort {
+            name: "positions",
+            about: "[N, T]: the places of tokens in their row (`position_ids`), from `first_position`; the place before it \
+                    for padding, but at least 0.",
+            is_optional: false,
+        },
+        StepPort {
+            name: "texts",
+            about: "[N, T]: 1 for a token of `text`, 2 for one of `pair`, 0 for special tokens and padding.",
+            is_optional: false,
+        },
+        StepPort {
+            name: "words",
+            about: "[N, T]: the word of its text that a token is a part of, from 1 (`word_ids` and 1); 0 for special tokens \
+                    and padding.",
+            is_optional: false,
+        },
+        StepPort {
+            name: "keep",
+            about: "[N, T]: 1 for a token whose vector counts, 0 for one of `skip_tokens` and padding.",
+            is_optional: false,
+        },
     ],
     fields: FIELDS,
     is_short: false,
@@ -123,10 +147,10 @@ const FIELDS: &[Field] = &[
     },
     Field {
         name: "truncation",
-        kind: FieldKind::Choice(&["longest_first", "only_first", "only_second", "off", "file"]),
+        kind: FieldKind::Choice(&["longest_first", "only_first", "only_second", "off", "file", "refuse"]),
         default: FieldDefault::Json("\"longest_first\""),
         about: "The text of a pair that is shortened if a row has more than `max_length` tokens; `file` does as the \
-                `tokenizer.json` says. If no length is known, nothing is shortened.",
+                `tokenizer.json` says, and `refuse` makes it an error. If no length is known, nothing is shortened.",
     },
     Field {
         name: "max_length",
@@ -161,6 +185,26 @@ const FIELDS: &[Field] = &[
                 `prefix`.",
     },
     Field {
+        name: "first_position",
+        kind: FieldKind::Integer(0, TOKENS_MAX as i64),
+        default: FieldDefault::Json("0"),
+        about: "The first of `positions`: that of RoBERTa's networks is `pad_token_id` and 1.",
+    },
+    Field {
+        name: "skip_tokens",
+        kind: FieldKind::Texts,
+        default: FieldDefault::Unset,
+        about: "Tokens of the vocabulary without a vector, for `keep`: pylate's `skiplist_words`.",
+    },
+    Field {
+        name: "expansion",
+        kind: FieldKind::Json,
+        default: FieldDefault::Json("{}"),
+        about: "`{\"prompt\": \"query\", \"length\": 32, \"token\": \"[MASK]\", \"is_seen\": false}`: rows of this prompt are \
+                shortened to a length, and filled up to it with a token, which `mask` has if it is seen; all their tokens \
+                count in `keep`. pylate's query expansion.",
+    },
+    Field {
         name: "datatype",
         kind: FieldKind::Choice(&["INT64", "INT32"]),
         default: FieldDefault::Json("\"INT64\""),
@@ -174,8 +218,12 @@ struct Tokenize {
     prefix: String,
     prompts: Prompts,
     datatype: Datatype,
+    expansion: Expansion,
+    first_position: u32,
+    /// Rows with more tokens are refused.
+    refused_above: Option<usize>,
     /// For each output, true if the list connects it.
-    wanted: [bool; 6],
+    wanted: [bool; 10],
 }
 
 const OFFSETS: usize = 4;
@@ -194,6 +242,7 @@ impl Tokenize {
             has_offsets: fields.is_wanted(OFFSETS),
             is_pair,
         };
+        let expansion = Expansion::read(fields, &file)?;
         let encoder = TextEncoder::new(file.tokenizer, rules).map_err(|why| fields.error("file", &why))?;
         Ok(Self {
             encoder,
@@ -201,16 +250,23 @@ impl Tokenize {
             prefix: fields.text("prefix"),
             prompts: Prompts::read(fields)?,
             datatype: Datatype::from_name(&fields.text("datatype")).unwrap_or(Datatype::Int64),
+            expansion,
+            first_position: fields.count("first_position").and_then(|first| u32::try_from(first).ok()).unwrap_or(0),
+            refused_above: truncation.refused_above,
             wanted: std::array::from_fn(|output| fields.is_wanted(output)),
         })
     }
 
-    fn encoded(&self, texts: &[&str], pairs: Option<&[&str]>, prompts: &[&str]) -> Result<TokenRows, String> {
+    /// `prompts` has the name and the text of the prompt of each row; it is empty without such.
+    fn encoded(&self, texts: &[&str], pairs: Option<&[&str]>, prompts: &[(&str, &str)]) -> Result<TokenRows, String> {
         let mut rows = TokenRows::new(texts.len());
         let mut prefixed = String::new();
         let mut pairs = pairs.into_iter().flatten();
         for (index, text) in texts.iter().enumerate() {
-            let prefix = prompts.get(index).copied().unwrap_or(&self.prefix);
+            let (name, prefix) = match prompts.get(index) {
+                Some((name, prefix)) => (Some(*name), *prefix),
+                None => (None, &self.prefix[..]),
+            };
             let text = if prefix.is_empty() {
                 text
             } else {
@@ -221,13 +277,20 @@ impl Tokenize {
             };
             let encoded = self.encoder.encode(text, pairs.next().copied(), &mut rows);
             encoded.map_err(|why| format!("'text' has the element {index} that cannot be tokenized: {why}"))?;
+            let length = rows.row_mut().len();
+            if let Some(most) = self.refused_above.filter(|most| length > *most) {
+                return Err(format!(
+                    "'text' has the element {index} with {length} tokens, more than the {most} that may be"
+                ));
+            }
+            self.expansion.apply(name, &mut rows);
             rows.end_row()?;
         }
         Ok(rows)
     }
 
     fn outputs(&self, form: &Form, rows: &TokenRows) -> Vec<Option<Tensor>> {
-        let [ids, mask, type_ids, special_mask, offsets, length] = self.wanted;
+        let [ids, mask, type_ids, special_mask, offsets, length, positions, texts, words, keep] = self.wanted;
         vec![
             ids.then(|| form.tensor(rows, |token| token.id)),
             mask.then(|| form.mask(rows)),
@@ -235,6 +298,10 @@ impl Tokenize {
             special_mask.then(|| form.tensor(rows, |token| u32::from(token.is_special))),
             offsets.then(|| form.offsets(rows)),
             (length || self.padding().is_some()).then(|| form.lengths(rows)),
+            positions.then(|| form.positions(rows, self.first_position)),
+            texts.then(|| form.tensor(rows, |token| token.text)),
+            words.then(|| form.tensor(rows, |token| token.word)),
+            keep.then(|| form.kept(rows)),
         ]
     }
 }
@@ -256,7 +323,8 @@ impl Step for Tokenize {
         };
         let pairs = beside(1, "pair")?;
         let prompts = beside(2, "prompt_name")?.unwrap_or_default();
-        let prompts = prompts.into_iter().map(|name| self.prompts.find(name)).collect::<Result<Vec<_>, _>>()?;
+        let prompt = |name| self.prompts.find(name).map(|text| (name, text));
+        let prompts = prompts.into_iter().map(prompt).collect::<Result<Vec<_>, _>>()?;
         let rows = guarded(|| self.encoded(&texts, pairs.as_deref(), &prompts)).map_err(Error::invalid)?;
         let form = self.padding.form(&rows, self.datatype)?;
         Ok(self.outputs(&form, &rows))
@@ -264,8 +332,9 @@ impl Step for Tokenize {
 
     fn padding(&self) -> Option<StepPadding> {
         let Padding { width: Width::Longest, multiple, is_left, pad } = self.padding else { return None };
-        let numbers = [f64::from(pad.id), 0.0, f64::from(pad.type_id), 1.0, 0.0].map(Some);
-        let numbers = numbers.into_iter().chain([None]).collect();
+        let before_first = f64::from(self.first_position.saturating_sub(1));
+        let numbers = [f64::from(pad.id), 0.0, f64::from(pad.type_id), 1.0, 0.0].map(Some).into_iter().chain([None]);
+        let numbers = numbers.chain([before_first, 0.0, 0.0, 0.0].map(Some)).collect();
         Some(StepPadding { numbers, lengths: LENGTH, multiple: u32::try_from(multiple).unwrap_or(u32::MAX), is_left })
     }
 }

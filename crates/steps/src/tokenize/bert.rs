@@ -58,6 +58,8 @@ struct Words {
     origins: Vec<u32>,
     /// Characters of the word.
     length: usize,
+    /// Words before it.
+    count: u32,
 }
 
 impl Bert {
@@ -125,13 +127,13 @@ impl Bert {
         for part in template.parts() {
             match part {
                 TemplatePart::Special { id, type_id } => {
-                    rows.push(RowToken { id: *id, type_id: *type_id, is_special: true, offsets: [0, 0] });
+                    rows.push(RowToken { id: *id, type_id: *type_id, is_special: true, ..RowToken::default() });
                 }
                 TemplatePart::First { type_id } => {
-                    rows.extend(first.iter().map(|token| RowToken { type_id: *type_id, ..*token }))
+                    rows.extend(first.iter().map(|token| RowToken { type_id: *type_id, text: 1, ..*token }))
                 }
                 TemplatePart::Second { type_id } => {
-                    rows.extend(second.iter().map(|token| RowToken { type_id: *type_id, ..*token }));
+                    rows.extend(second.iter().map(|token| RowToken { type_id: *type_id, text: 2, ..*token }));
                 }
             }
         }
@@ -184,6 +186,7 @@ impl Bert {
             let token = words.token(self.unknown_id, 0, words.word.len());
             words.tokens.push(token);
         }
+        words.count = words.count.saturating_add(1);
         words.word.clear();
         words.origins.clear();
         words.length = 0;
@@ -233,7 +236,8 @@ impl Words {
     fn token(&self, id: u32, start: usize, end: usize) -> RowToken {
         let first = self.origins.get(start).copied().unwrap_or(0);
         let last = self.origins.get(end.saturating_sub(1)).copied().unwrap_or(0);
-        RowToken { id, offsets: [first, last.saturating_add(1)], ..RowToken::default() }
+        let offsets = [first, last.saturating_add(1)];
+        RowToken { id, offsets, word: self.count.saturating_add(1), ..RowToken::default() }
     }
 }
 

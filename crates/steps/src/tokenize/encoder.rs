@@ -76,7 +76,9 @@ impl TextEncoder {
         match &self.processor {
             Some(processor) => processor.process(first, second, self.rules.adds_special_tokens),
             None => {
-                if let Some(second) = second {
+                first.set_sequence_id(0);
+                if let Some(mut second) = second {
+                    second.set_sequence_id(1);
                     first.merge_with(second, false);
                 }
                 Ok(first)
@@ -99,11 +101,15 @@ impl TextEncoder {
 fn tokens(encoding: &Encoding) -> impl Iterator<Item = RowToken> {
     let offset = |offset| u32::try_from(offset).unwrap_or(u32::MAX);
     let marks = encoding.get_type_ids().iter().zip(encoding.get_special_tokens_mask());
-    let tokens = encoding.get_ids().iter().zip(encoding.get_offsets()).zip(marks);
-    tokens.map(move |((id, (start, end)), (type_id, special))| RowToken {
+    let places = encoding.get_sequence_ids().into_iter().zip(encoding.get_word_ids());
+    let tokens = encoding.get_ids().iter().zip(encoding.get_offsets()).zip(marks).zip(places);
+    tokens.map(move |(((id, (start, end)), (type_id, special)), (text, word))| RowToken {
         id: *id,
         type_id: *type_id,
         is_special: *special != 0,
         offsets: [offset(*start), offset(*end)],
+        text: text.and_then(|text| u32::try_from(text + 1).ok()).unwrap_or(0),
+        word: word.map_or(0, |word| word.saturating_add(1)),
+        ..RowToken::default()
     })
 }

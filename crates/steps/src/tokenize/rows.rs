@@ -17,6 +17,14 @@ pub struct RowToken {
     pub is_special: bool,
     /// First character and the one after the last; zeros for a special token.
     pub offsets: [u32; 2],
+    /// 1 if it is a token of the first text, 2 of the second; 0 for a special token.
+    pub text: u32,
+    /// The word of its text that it is a part of, from 1; 0 for a special token.
+    pub word: u32,
+    /// True if its vector is not one of the row's.
+    pub is_skipped: bool,
+    /// True if the other tokens do not see it.
+    pub is_hidden: bool,
 }
 
 /// The tokens of a request.
@@ -43,6 +51,24 @@ impl TokenRows {
     /// The same for several tokens.
     pub fn extend(&mut self, tokens: impl IntoIterator<Item = RowToken>) {
         self.tokens.extend(tokens);
+    }
+
+    /// The tokens of the row that [`Self::end_row`] will complete.
+    pub fn row_mut(&mut self) -> &mut [RowToken] {
+        self.tokens.get_mut(self.complete..).unwrap_or_default()
+    }
+
+    /// Shortens that row to `length` tokens: the last ones go that are not special.
+    pub fn shorten_row(&mut self, length: usize) {
+        let mut excess = self.tokens.len().saturating_sub(self.complete).saturating_sub(length);
+        let mut kept: Vec<RowToken> = Vec::new();
+        for token in self.tokens.drain(self.complete..).rev() {
+            match excess > 0 && !token.is_special {
+                true => excess -= 1,
+                false => kept.push(token),
+            }
+        }
+        self.tokens.extend(kept.into_iter().rev());
     }
 
     /// Completes a row.
@@ -126,7 +152,33 @@ impl Form {
     /// A tensor [rows, width] with 1 for a token and 0 for padding.
     pub fn mask(&self, rows: &TokenRows) -> Tensor {
         let shape = [rows.lengths.len(), self.width];
-        self.numbers(&shape, rows, |_| [1], [0])
+        self.numbers(&shape, rows, |token| [u32::from(!token.is_hidden)], [0])
+    }
+
+    /// A tensor [rows, width] with 1 for a token whose vector is one of the row's.
+    pub fn kept(&self, rows: &TokenRows) -> Tensor {
+        let shape = [rows.lengths.len(), self.width];
+        self.numbers(&shape, rows, |token| [u32::from(!token.is_skipped)], [0])
+    }
+
+    /// A tensor [rows, width] with the places of tokens in their rows, from `first`; the place before it for padding.
+    pub fn positions(&self, rows: &TokenRows, first: u32) -> Tensor {
+        let mut place = first;
+        let mut left = rows.lengths.iter();
+        let mut in_row = left.next().copied().unwrap_or(0);
+        // The tokens follow each other: a counter that begins again with each row has their places.
+        let places = rows.tokens.iter().map(|_| {
+            while in_row == 0 {
+                in_row = left.next().copied().unwrap_or(usize::MAX);
+                place = first;
+            }
+            in_row -= 1;
+            place = place.saturating_add(1);
+            RowToken { id: place - 1, ..RowToken::default() }
+        });
+        let placed = TokenRows { tokens: places.collect(), lengths: rows.lengths.clone(), complete: rows.complete };
+        let shape = [rows.lengths.len(), self.width];
+        self.numbers(&shape, &placed, |token| [token.id], [first.saturating_sub(1)])
     }
 
     /// A tensor [rows, width, 2] of offsets.

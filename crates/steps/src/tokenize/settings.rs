@@ -103,7 +103,7 @@ pub fn read_padding(
         }
     };
     let is_left = side.map_or(is_left_in_file, |side| side == "left");
-    let pad = RowToken { id, type_id, is_special: true, offsets: [0, 0] };
+    let pad = RowToken { id, type_id, is_special: true, ..RowToken::default() };
     Ok(Padding { width, multiple, is_left, pad })
 }
 
@@ -135,6 +135,8 @@ pub struct Truncation {
     pub params: Option<TruncationParams>,
     /// Most tokens of a row, if any of the parameters or files says.
     pub length: Option<usize>,
+    /// Rows with more tokens than this are refused.
+    pub refused_above: Option<usize>,
 }
 
 /// Reads the parameters of truncation.
@@ -186,7 +188,11 @@ pub fn read_truncation(
             return Err(fields.error("max_length", &why));
         }
     }
-    Ok(Truncation { params, length })
+    let refused_above = length.filter(|_| kind == "refuse");
+    if kind == "refuse" && length.is_none() {
+        return Err(fields.error("truncation", "needs the parameter \"max_length\": neither file has a length"));
+    }
+    Ok(Truncation { params, length, refused_above })
 }
 
 /// The number of special tokens that are added to a row.

@@ -180,7 +180,9 @@ def packed(texts):
 
 
 def row(encoding):
-    numbers = [encoding.ids, encoding.attention_mask, encoding.type_ids, encoding.special_tokens_mask, encoding.offsets]
+    # From 1, with 0 for special tokens and padding.
+    places = [[0 if place is None else place + 1 for place in part] for part in (encoding.sequence_ids, encoding.word_ids)]
+    numbers = [encoding.ids, encoding.attention_mask, encoding.type_ids, encoding.special_tokens_mask, encoding.offsets, *places]
     data = b"".join(np.array(part, dtype=np.uint32).tobytes() for part in numbers)
     return struct.pack("<II", len(encoding.ids), zlib.crc32(data))
 

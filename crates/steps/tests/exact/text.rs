@@ -145,7 +145,7 @@ fn tokenize(folder: &Path, file: &str, parameters: &str, outputs: &[&str], has_p
     )
 }
 
-const OUTPUTS: [&str; 6] = ["ids", "mask", "type_ids", "special_mask", "offsets", "length"];
+const OUTPUTS: [&str; 8] = ["ids", "mask", "type_ids", "special_mask", "offsets", "length", "texts", "words"];
 
 /// The number of tokens of each row and the checksum of its numbers; those of the script for a request that
 /// fails.
@@ -160,9 +160,14 @@ fn encoded(step: &StepList, texts: &[Vec<u8>], pairs: Option<&[Vec<u8>]>) -> Vec
     let numbers: Vec<_> = outputs.iter().map(|output| integers("output", output).unwrap()).collect();
     let width = usize::try_from(outputs[0].shape[1]).unwrap();
     let row = |row: usize| {
-        let parts = numbers[..4].iter().map(|part| &part[row * width..(row + 1) * width]);
+        let of_row = |part: &usize| &numbers[*part][row * width..(row + 1) * width];
+        let (parts, places) = ([0, 1, 2, 3].iter().map(of_row), [6, 7].iter().map(of_row));
         let offsets = &numbers[4][row * width * 2..(row + 1) * width * 2];
-        let bytes = parts.chain([offsets]).flatten().flat_map(|number| u32::try_from(*number).unwrap().to_le_bytes());
+        let bytes = parts
+            .chain([offsets])
+            .chain(places)
+            .flatten()
+            .flat_map(|number| u32::try_from(*number).unwrap().to_le_bytes());
         let checksum = crc32(bytes);
         let masked: i64 = numbers[1][row * width..(row + 1) * width].iter().sum();
         assert_eq!(masked, numbers[5][row], "the length is that of the mask");

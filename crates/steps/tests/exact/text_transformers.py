@@ -49,7 +49,10 @@ def rows(tokenizer, texts, pairs, call, count):
             continue
         names = ["input_ids", "attention_mask", "token_type_ids", "special_tokens_mask", "offset_mapping"]
         for index in range(len(batch)):
-            data = b"".join(np.array(got[name][index], dtype=np.uint32).tobytes() for name in names)
+            # From 1, with 0 for special tokens and padding.
+            places = [[0 if place is None else place + 1 for place in part]
+                      for part in (got.sequence_ids(index), got.word_ids(index))]
+            data = b"".join(np.array(part, dtype=np.uint32).tobytes() for part in [*(got[name][index] for name in names), *places])
             yield struct.pack("<II", len(got["input_ids"][index]), zlib.crc32(data))
 
 
