@@ -34,19 +34,24 @@ for case in json.load(open(expected)):
     for kind, (library, client) in clients.items():
         inputs = []
         for name, values in case["inputs"].items():
-            tensor = library.InferInput(name, [len(values), 1], "BYTES")
-            tensor.set_data_from_numpy(np.array(elements(name, values), dtype=object).reshape(-1, 1))
+            is_flag = isinstance(values[0], bool)
+            shape = [len(values)] if case.get("flat") else [len(values), 1]
+            tensor = library.InferInput(name, shape, "BOOL" if is_flag else "BYTES")
+            array = np.array(values) if is_flag else np.array(elements(name, values), dtype=object)
+            tensor.set_data_from_numpy(array.reshape(shape))
             inputs.append(tensor)
         answer = client.infer(case["model"], inputs)
         for name, want in case["outputs"].items():
             got = answer.as_numpy(name)
-            texts = [[text.decode() for text in row] for row in got.tolist()] if got.dtype == object else got.tolist()
+            text = lambda value: value.decode() if isinstance(value, bytes) else [text(part) for part in value]
+            texts = text(got.tolist()) if got.dtype == object else got.tolist()
             if np.ndim(want) == 1 and np.ndim(got) == 2:
                 texts = [value for (value,) in texts]
             same(case["model"], name, texts, want)
             count += 1
     if "image" not in case["inputs"]:
-        one = {name: values[0] for name, values in case["inputs"].items()}
+        is_list = lambda name: case.get("flat") and name == "labels"
+        one = {name: values if is_list(name) else values[0] for name, values in case["inputs"].items()}
         request = urllib.request.Request(f"http://{address}/v2/models/{case['model']}/generate", json.dumps(one).encode())
         answer = json.load(urllib.request.urlopen(request))
         for name in case["outputs"]:

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 HIDDEN = 32
 WORDS = "a b the cat dog sat on mat Berlin Paris Anna lives in query passage : , . un ##believ ##able ##s good bad".split()
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *[word.lower() for word in WORDS]]
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *[word.lower() for word in WORDS], "[MASK]", "[Q] ", "[D] "]
 TEXTS = ["The cat sat on the mat.", "a", "Anna lives in Berlin, unbelievable dogs", "good " * 40, "Straße 中文", ""]
 RANDOM = np.random.default_rng(7)
 
@@ -284,6 +284,156 @@ def taggers(at):
         yield case("ner", {"text": [text]}, found)
 
 
+def changed(folder, file, change):
+    """Changes the graph of a file."""
+    path = os.path.join(folder, file)
+    model = onnx.load(path)
+    change(model.graph)
+    onnx.save(model, path)
+
+
+def placed(graph):
+    """Adds a vector by `position_ids` to that of each word."""
+    graph.input.append(helper.make_tensor_value_info("position_ids", TensorProto.INT64, ["batch", "length"]))
+    graph.initializer.append(numpy_helper.from_array(weights(70, HIDDEN), "places"))
+    graph.node[0].output[0] = "word_vectors"
+    graph.node.insert(1, helper.make_node("Gather", ["places", "position_ids"], ["of_places"]))
+    graph.node.insert(2, helper.make_node("Add", ["word_vectors", "of_places"], ["embedded"]))
+
+
+def positioned(at):
+    """Positions as an input: from 0, and from the one behind the padding token; and weights in a file of their own."""
+    for name, kind, first in [("places", "bert", 0), ("places_behind", "roberta", 2)]:
+        folder = at(name)
+        network(folder, "model.onnx", "last_hidden_state", "states")
+        changed(folder, "model.onnx", placed)
+        tokenizer(folder, length=60)
+        config(folder, "BertModel", model_type=kind, pad_token_id=1 if first else 0)
+        _, feeds = encode(folder, TEXTS, 60)
+        feeds["position_ids"] = np.where(feeds["attention_mask"] == 1, np.arange(feeds["input_ids"].shape[1]) + first, max(0, first - 1))
+        vectors = pooled(run(folder, "model.onnx", feeds), feeds["attention_mask"])["mean_tokens"]
+        yield case(name, {"text": TEXTS}, {"embedding": vectors})
+    folder = at("external")
+    network(folder, "onnx/model.onnx", "last_hidden_state", "states")
+    path = os.path.join(folder, "onnx/model.onnx")
+    onnx.save_model(onnx.load(path), path, save_as_external_data=True, location="model.onnx_data", size_threshold=1024)
+    tokenizer(folder)
+    config(folder, "BertModel")
+    _, feeds = encode(folder, TEXTS, 64)
+    vectors = pooled(run(folder, "onnx/model.onnx", feeds), feeds["attention_mask"])["mean_tokens"]
+    yield case("external", {"text": TEXTS}, {"embedding": vectors})
+
+
+def best_span(starts, ends, row, context):
+    """transformers' `select_starts_ends`, `decode_spans` and `get_indices` for one window."""
+    undesired = np.array([index != 1 for index in row.sequence_ids])
+    undesired[0] = False
+    starts, ends = (np.where(undesired, np.float32(-10000.0), scores) for scores in (starts, ends))
+    starts, ends = (np.exp(scores - scores.max()) for scores in (starts, ends))
+    starts, ends = starts / starts.sum(), ends / ends.sum()
+    starts[0] = ends[0] = 0.0
+    candidates = np.tril(np.triu(np.matmul(starts[:, None], ends[None])), 15 - 1)
+    begin, end = np.unravel_index(np.argmax(candidates), candidates.shape)
+    if row.token_to_word(begin) is None:
+        place = row.offsets[begin][0], row.offsets[end][1]
+    else:
+        place = row.word_to_chars(row.token_to_word(begin), 1)[0], row.word_to_chars(row.token_to_word(end), 1)[1]
+    return context[place[0]:place[1]], float(candidates[begin, end]), place[0], place[1]
+
+
+def answers(at):
+    def two_outputs(graph):
+        graph.node.extend([helper.make_node("Split", ["pairs"], ["first", "second"], axis=2),
+                           helper.make_node("Squeeze", ["first", "last"], ["start_logits"]),
+                           helper.make_node("Squeeze", ["second", "last"], ["end_logits"])])
+        del graph.output[:]
+        graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", "length"])
+                            for name in ("start_logits", "end_logits"))
+
+    folder = at("answers")
+    network(folder, "model.onnx", "pairs", ("tokens", 2))
+    changed(folder, "model.onnx", two_outputs)
+    tokenizer(folder)
+    config(folder, "BertForQuestionAnswering")
+    questions = ["who lives in Berlin", "a", "the dog", "unbelievable", "", "good"]
+    contexts = ["Anna lives in Berlin, unbelievable dogs sat on the mat.", "Straße 中文 Paris", "a b a b", "good bad " * 20, "mat", ""]
+    rows, feeds = encode(folder, questions, 64, contexts)
+    session = onnxruntime.InferenceSession(os.path.join(folder, "model.onnx"))
+    starts, ends = session.run(None, {value.name: feeds[value.name] for value in session.get_inputs()})
+    found = [best_span(starts[index][:len(row.ids)], ends[index][:len(row.ids)], row, contexts[index]) for index, row in enumerate(rows)]
+    names = ("answer", "score", "start", "end")
+    yield case("answers", {"question": questions, "context": contexts}, {name: [one[place] for one in found] for place, name in enumerate(names)})
+
+
+def zero_shot(at):
+    """transformers' `ZeroShotClassificationPipeline.postprocess`."""
+    folder = at("zero_shot")
+    network(folder, "model.onnx", "logits", ("row", 3))
+    tokenizer(folder)
+    config(folder, "BertForSequenceClassification", id2label={"0": "contradiction", "1": "neutral", "2": "entailment"})
+    for labels, multi, template in [(["cat", "dogs", "Paris"], None, None), (["good", "bad"], True, None), (["mat"], False, None),
+                                    (["a", "b", "un", "good"], False, "{} lives in the mat")]:
+        for text in ("The cat sat on the mat.", "good " * 60):
+            sentences = [(template or "This example is {}.").format(label) for label in labels]
+            read = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+            read.no_padding()
+            read.enable_truncation(64, strategy="only_first")
+            rows = read.encode_batch([(text, sentence) for sentence in sentences])
+            longest = max(len(row.ids) for row in rows)
+            padded = lambda values: np.array([row + [0] * (longest - len(row)) for row in values], dtype=np.int64)
+            feeds = {"input_ids": padded([row.ids for row in rows]), "attention_mask": padded([row.attention_mask for row in rows]),
+                     "token_type_ids": padded([row.type_ids for row in rows])}
+            logits = run(folder, "model.onnx", feeds)
+            scores = softmax(logits[:, [0, 2]])[:, 1] if multi or len(labels) == 1 else softmax(logits[:, 2][None])[0]
+            order = np.argsort(-scores, kind="stable")
+            more = {} if multi is None else {"multi_label": [multi]}
+            more |= {} if template is None else {"hypothesis_template": [template]}
+            yield {**case("zero_shot", {"text": [text], "labels": labels, **more},
+                          {"label": [labels[index] for index in order], "score": scores[order]}), "flat": True}
+
+
+def late(at):
+    """pylate's `ColBERT.encode`: the prefix behind the first token, queries filled up with masks, documents without the skiplist."""
+    folder = at("late")
+    network(folder, "onnx/model.onnx", "last_hidden_state", "states")
+    tokenizer(folder)
+    made = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+    made.add_special_tokens(["[MASK]"])
+    made.add_tokens(["[Q] ", "[D] "])
+    made.save(os.path.join(folder, "tokenizer.json"))
+    write(folder, "tokenizer_config.json", {"model_max_length": 512, "pad_token": "[PAD]", "mask_token": "[MASK]"})
+    config(folder, "BertModel")
+    write(folder, "modules.json", [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+                                   {"idx": 1, "name": "1", "path": "1_Dense", "type": "pylate.models.Dense.Dense"}])
+    matrix = weights(8, HIDDEN)
+    write(folder, "1_Dense/config.json", {"in_features": HIDDEN, "out_features": 8, "bias": False,
+                                          "activation_function": "torch.nn.modules.linear.Identity"})
+    write(folder, "1_Dense/model.safetensors", safetensors({"linear.weight": matrix}))
+    write(folder, "config_sentence_transformers.json", {"query_prefix": "[Q] ", "document_prefix": "[D] ", "query_length": 12,
+                                                        "document_length": 20, "attend_to_expansion_tokens": False,
+                                                        "do_query_expansion": True, "skiplist_words": [",", "."]})
+    for prompt, length in [("document", 20), ("query", 12)]:
+        made.no_padding()
+        made.enable_truncation(length - 1)
+        rows = [row.ids for row in made.encode_batch(TEXTS)]
+        rows = [[row[0], made.token_to_id("[Q] " if prompt == "query" else "[D] "), *row[1:]] for row in rows]
+        width = length if prompt == "query" else max(map(len, rows))
+        filler = made.token_to_id("[MASK]") if prompt == "query" else 0
+        ids = np.array([row + [filler] * (width - len(row)) for row in rows], dtype=np.int64)
+        mask = np.array([[1] * len(row) + [0] * (width - len(row)) for row in rows], dtype=np.int64)
+        states = run(folder, "onnx/model.onnx", {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)})
+        vectors = states @ matrix.T
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=2, keepdims=True), 1e-12)
+        skipped = [made.token_to_id(word) for word in (",", ".")]
+        kept = np.ones_like(mask) if prompt == "query" else mask * ~np.isin(ids, skipped)
+        counts = kept.sum(1)
+        want = np.zeros((len(rows), counts.max(), 8), np.float32)
+        for index, row in enumerate(kept):
+            want[index, :counts[index]] = vectors[index][row == 1]
+        chosen = {"prompt_name": [prompt] * len(TEXTS)} if prompt == "query" else {}
+        yield case("late", {"text": TEXTS, **chosen}, {"vectors": want, "vector_count": counts})
+
+
 def images(at):
     def network_of_images(folder, output, count):
         nodes = [helper.make_node("ReduceMean", ["pixel_values"], ["means"], axes=[2, 3], keepdims=0),
@@ -321,7 +471,7 @@ def images(at):
 def main():
     directory = sys.argv[1]
     at = lambda name: os.path.join(directory, "models", name)
-    cases = [one for kind in (embedders, classifiers, taggers, images) for one in kind(at)]
+    cases = [one for kind in (embedders, positioned, late, classifiers, taggers, zero_shot, answers, images) for one in kind(at)]
     write(directory, "expected.json", cases)
 
 

@@ -2,7 +2,7 @@
 //! (`.ci/run hub`) serves real networks too.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -58,15 +58,16 @@ fn embed(server: &Server, model: &str, texts: &[&str]) -> Result<Vec<f64>, (u16,
     Ok(serde_json::from_value(body["outputs"][0]["data"].clone()).unwrap())
 }
 
-/// Writes folders and answers by a script of `tests/hub`, serves them, and compares over REST, gRPC and generate.
-fn serve_and_ask(environment: &Environment, script: &str, folder: &Path) -> Server {
+/// Writes folders and answers by a script of `tests/hub`, unless they are there, serves them, and compares over REST, gRPC and
+/// generate.
+fn serve_and_ask(environment: &Environment, script: Option<&str>, folder: &Path) -> Server {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hub");
     let run = |script: &str, arguments: &[&str]| {
         let output = Command::new(environment.python()).arg(scripts.join(script)).args(arguments).output().unwrap();
         assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    run(script, &[folder.to_str().unwrap()]);
+    script.into_iter().for_each(|script| drop(run(script, &[folder.to_str().unwrap()])));
     let server = Server::deuteron(&folder.join("models"), &["--onnx-engine=embedded"]);
     let (http, grpc) = (server.http().to_string(), server.grpc().to_string());
     let said = run("ask.py", &[&http, &grpc, folder.join("expected.json").to_str().unwrap()]);
@@ -82,9 +83,52 @@ fn folders_with_real_networks_answer_as_their_libraries_do() {
     }
     let Some(environment) = Environment::create("hub", "tests/hub/requirements.txt", &["python3"]) else { return };
     let folder = Folder::new("hub-real");
-    let server = serve_and_ask(&environment, "real.py", folder.path());
+    let server = serve_and_ask(&environment, Some("real.py"), folder.path());
     let line = "'plain' is a folder of the Hugging Face hub for text embedding, run from paraphrase-MiniLM-L3-v2.onnx";
     assert!(server.log().contains(line), "{}", server.log());
+}
+
+/// A network whose weights, in a file of their own, are larger than an ONNX file can be. Most of that file is a hole.
+#[test]
+fn a_network_above_two_gibibytes_has_its_weights_in_a_file_of_their_own() {
+    if !is_asked_for("hub") {
+        return;
+    }
+    const WIDTH: i64 = 512;
+    const WORDS: i64 = 1_100_000;
+    let folder = Folder::new("hub-large");
+    let at = folder.path().join("large");
+    encoder(&at);
+    let graph = Onnx::default().external("words", &[WORDS, WIDTH], "model.onnx_data").node(
+        "Gather",
+        &["words", "input_ids"],
+        &["last_hidden_state"],
+        &[],
+    );
+    let graph = graph.input("input_ids", INT64, &[-1, -1]).output("last_hidden_state", FLOAT, &[-1, -1, WIDTH]);
+    let config = CONFIG.replace("\"hidden_size\": 1", "\"hidden_size\": 512");
+    write(&at, &[("onnx/model.onnx", &graph.into_bytes()), ("config.json", config.as_bytes())]);
+    let weights = fs::File::create(at.join("onnx/model.onnx_data")).unwrap();
+    weights.set_len(4 * (WORDS * WIDTH) as u64).unwrap();
+    // The vectors of the third and the fifth word.
+    for (word, value) in [(2, 3.0_f32), (4, 5.0)] {
+        weights.write_all_at(&value.to_le_bytes(), 4 * word * WIDTH as u64).unwrap();
+    }
+    let server = Server::deuteron(folder.path(), &["--onnx-engine=embedded"]);
+    let vectors = embed(&server, "large", &["good bad", "bad"]).unwrap();
+    assert_eq!((vectors.len(), vectors[0], vectors[WIDTH as usize], vectors[1]), (2 * WIDTH as usize, 4.0, 5.0, 0.0));
+}
+
+/// Networks with random weights, whose answers are those of transformers' pipelines on PyTorch.
+#[test]
+fn folders_answer_as_the_pipelines_of_transformers_do() {
+    let Some(python) = std::env::var_os("PIPELINES_PYTHON").filter(|_| is_asked_for("hub")) else { return };
+    let Some(environment) = Environment::create("hub", "tests/hub/requirements.txt", &["python3"]) else { return };
+    let folder = Folder::new("hub-pipelines");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hub/pipelines.py");
+    let output = Command::new(python).arg("-B").arg(script).arg(folder.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serve_and_ask(&environment, None, folder.path());
 }
 
 /// Each kind of folder, over REST, gRPC and generate, with the answers of tokenizers, ONNX Runtime and numpy.
@@ -92,7 +136,7 @@ fn folders_with_real_networks_answer_as_their_libraries_do() {
 fn folders_answer_as_transformers_and_sentence_transformers_do() {
     let Some(environment) = Environment::shared() else { return };
     let folder = Folder::new("hub");
-    let server = serve_and_ask(&environment, "folders.py", folder.path());
+    let server = serve_and_ask(&environment, Some("folders.py"), folder.path());
     let log = server.log();
     for line in [
         "'minilm' is a folder of the Hugging Face hub for text embedding, run from onnx/model.onnx",
@@ -101,6 +145,9 @@ fn folders_answer_as_transformers_and_sentence_transformers_do() {
         "'splade' is a folder of the Hugging Face hub for sparse text embedding",
         "'ner' is a folder of the Hugging Face hub for token classification",
         "'vit' is a folder of the Hugging Face hub for image classification",
+        "'late' is a folder of the Hugging Face hub for late-interaction text embedding",
+        "'answers' is a folder of the Hugging Face hub for question answering",
+        "'zero_shot' is a folder of the Hugging Face hub for zero-shot classification",
     ] {
         assert!(log.contains(line), "{line}: {log}");
     }
@@ -110,6 +157,16 @@ fn folders_answer_as_transformers_and_sentence_transformers_do() {
     let want = r#"'prompt_name' has \"other\"; known are \"query\", \"passage\", \"plain\""#;
     let text = String::from_utf8(answer.body).unwrap();
     assert!(answer.status == 400 && text.contains(want), "{} {text}", answer.status);
+    // What transformers would divide into windows.
+    let long = json!({"question": "a", "context": "a ".repeat(100)}).to_string();
+    let answer = http::post(server.http(), "/v2/models/answers/generate", long.as_bytes()).unwrap();
+    let text = String::from_utf8(answer.body).unwrap();
+    let want = "'text' has the element 0 with 104 tokens, more than the 64 that may be";
+    assert!(answer.status == 400 && text.contains(want), "{} {text}", answer.status);
+    let none = json!({"text": "a", "labels": ["x"], "hypothesis_template": "none"}).to_string();
+    let answer = http::post(server.http(), "/v2/models/zero_shot/generate", none.as_bytes()).unwrap();
+    let text = String::from_utf8(answer.body).unwrap();
+    assert!(answer.status == 400 && text.contains("must have {} once, for the label"), "{} {text}", answer.status);
 }
 
 #[test]

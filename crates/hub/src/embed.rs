@@ -238,7 +238,10 @@ fn named_modes(config: &ConfigFile) -> Result<Vec<&'static str>, Error> {
 }
 
 /// The step of a Dense module, and the size of its output.
-fn dense_layer(folder: &HubFolder<'_>, module: &Module, size: Option<usize>) -> Result<(StepText, usize), Error> {
+///
+/// # Errors
+/// As [`crate::derive`].
+pub fn dense_layer(folder: &HubFolder<'_>, module: &Module, size: Option<usize>) -> Result<(StepText, usize), Error> {
     let config = ConfigFile::required(folder, &in_directory(&module.path, crate::CONFIG))?;
     let (Some(input), Some(output)) =
         (config.count("in_features", HUB_DIMENSIONS_MAX)?, config.count("out_features", HUB_DIMENSIONS_MAX)?)
@@ -277,7 +280,11 @@ fn dense_layer(folder: &HubFolder<'_>, module: &Module, size: Option<usize>) -> 
     Ok((step, output))
 }
 
-fn hidden_size(config: &ConfigFile) -> Result<Option<usize>, Error> {
+/// The size of the vectors of tokens, if the configuration states it.
+///
+/// # Errors
+/// `InvalidArgument` for a malformed member.
+pub fn hidden_size(config: &ConfigFile) -> Result<Option<usize>, Error> {
     for name in ["hidden_size", "dim", "d_model", "n_embd"] {
         if let Some(size) = config.count(name, HUB_DIMENSIONS_MAX)? {
             return Ok(Some(size));

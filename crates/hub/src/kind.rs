@@ -1,6 +1,7 @@
 //! The task of a folder: from its pipeline, the class of its network, and the outputs of the ONNX file.
 
 use base::error::Error;
+use wire::placed::PlacedValue;
 
 use crate::config_file::ConfigFile;
 use crate::folder::HubFolder;
@@ -11,6 +12,8 @@ use crate::sentence::{self, ModuleKind, Modules};
 /// The task of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HubTask {
+    /// A question and a context to the answer in it.
+    AnswerQuestion,
     /// A text to scores of classes, or to one number.
     Classify,
     /// A text to a vector.
@@ -19,25 +22,32 @@ pub enum HubTask {
     ImageClassify,
     /// An image to a vector.
     ImageEmbed,
+    /// A text to a vector of each token (ColBERT).
+    LateEmbed,
     /// A query and a text to a score.
     Rerank,
     /// A text to the scores of tokens of the vocabulary (SPLADE).
     SparseEmbed,
     /// A text to entities.
     TokenClassify,
+    /// A text and labels to the scores of the labels, by a network for entailment.
+    ZeroShotClassify,
 }
 
 impl HubTask {
     /// Its name, for the log.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::AnswerQuestion => "question answering",
             Self::Classify => "text classification",
             Self::Embed => "text embedding",
             Self::ImageClassify => "image classification",
             Self::ImageEmbed => "image embedding",
+            Self::LateEmbed => "late-interaction text embedding",
             Self::Rerank => "reranking",
             Self::SparseEmbed => "sparse text embedding",
             Self::TokenClassify => "token classification",
+            Self::ZeroShotClassify => "zero-shot classification",
         }
     }
 }
@@ -66,17 +76,27 @@ pub fn task(
     if modules.is_masked_lm || is_splade {
         return Ok(HubTask::SparseEmbed);
     }
-    let is_classifier = is_cross_encoder(folder, modules)? || class.ends_with("ForSequenceClassification");
+    if modules.is_late {
+        return Ok(HubTask::LateEmbed);
+    }
+    let is_cross_encoder = is_cross_encoder(folder, modules)?;
+    let is_classifier = is_cross_encoder || class.ends_with("ForSequenceClassification");
     if modules.is_there && (!is_classifier || !modules.behind.is_empty()) {
         return Ok(HubTask::Embed);
     }
     if is_classifier {
+        if !is_cross_encoder && entailment(config)?.is_some() {
+            return Ok(HubTask::ZeroShotClassify);
+        }
         let is_one = label_count(config)? == Some(1);
         let is_regression = config.text("problem_type")? == Some("regression");
         return Ok(if is_one && !is_regression { HubTask::Rerank } else { HubTask::Classify });
     }
     if class.ends_with("ForTokenClassification") {
         return Ok(HubTask::TokenClassify);
+    }
+    if class.ends_with("ForQuestionAnswering") {
+        return Ok(HubTask::AnswerQuestion);
     }
     // A network for masked words is exported with its scores, or as an encoder without them.
     let vocabulary = config.count("vocab_size", usize::MAX)?;
@@ -101,6 +121,24 @@ fn is_cross_encoder(folder: &HubFolder<'_>, modules: &Modules) -> Result<bool, E
     network.map_or(Ok(false), |file| Ok(file.text("transformer_task")? == Some("sequence-classification")))
 }
 
+/// The class of a text that entails another one, and that of one that contradicts it, as transformers' pipeline finds them;
+/// `None` if the network has other classes.
+///
+/// # Errors
+/// `InvalidArgument` for a malformed member.
+pub fn entailment(config: &ConfigFile) -> Result<Option<(usize, usize)>, Error> {
+    let Some(labels) = config.table("id2label")? else { return Ok(None) };
+    let entails = |label: &PlacedValue| match label {
+        PlacedValue::String(text) => text.to_lowercase().starts_with("entail"),
+        _ => false,
+    };
+    let Some(member) = labels.iter().find(|member| entails(&member.value.value)) else { return Ok(None) };
+    let class: Option<usize> = member.name.parse().ok().filter(|class| *class < labels.len());
+    let class = class.ok_or_else(|| config.wrong("id2label", "must have the indices of its labels as names"))?;
+    let other = if class == 0 { labels.len() - 1 } else { 0 };
+    Ok((other != class).then_some((class, other)))
+}
+
 /// The number of classes that the configuration states.
 ///
 /// # Errors
@@ -123,7 +161,7 @@ fn takes_images(folder: &HubFolder<'_>, graph: &HubGraph) -> bool {
 }
 
 fn not_served(config: &ConfigFile, class: &str) -> Error {
-    let known = "served are encoders (…Model, …ForMaskedLM), …ForSequenceClassification, …ForTokenClassification and \
-                 …ForImageClassification";
+    let known = "served are encoders (…Model, …ForMaskedLM), …ForSequenceClassification, …ForTokenClassification, \
+                 …ForQuestionAnswering and …ForImageClassification";
     config.unsupported("architectures", &format!("is \"{class}\", which is not served from a folder; {known}"))
 }

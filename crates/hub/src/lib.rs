@@ -4,6 +4,7 @@
 //!
 //! A folder is derived whole or refused: an error names the file and the member.
 
+mod answer;
 mod classify;
 mod config_file;
 mod embed;
@@ -11,6 +12,7 @@ pub mod folder;
 pub mod graph;
 mod image;
 mod kind;
+mod late;
 pub mod limits;
 mod sentence;
 #[cfg(test)]
@@ -18,6 +20,7 @@ mod sentence;
 mod tests;
 mod texts;
 mod write;
+mod zero_shot;
 
 use base::error::Error;
 
@@ -59,6 +62,9 @@ pub fn derive(folder: &HubFolder<'_>, graph: &HubGraph) -> Result<Derived, Error
         HubTask::Classify | HubTask::Rerank | HubTask::TokenClassify => {
             classify::derive(folder, &modules, &config, graph, task)
         }
+        HubTask::AnswerQuestion => answer::derive(folder, &modules, &config, graph),
+        HubTask::LateEmbed => late::derive(folder, &modules, &config, graph),
+        HubTask::ZeroShotClassify => zero_shot::derive(folder, &modules, &config, graph),
         HubTask::Embed | HubTask::SparseEmbed => embed::derive(folder, &modules, &config, graph, task),
     }
 }

@@ -12,6 +12,9 @@ pub const HUB_MODULES_MAX: usize = 16;
 /// Prompts of a model: those in use have up to some twenty.
 pub const HUB_PROMPTS_MAX: usize = 256;
 
+/// Tokens without a vector in a pipeline of pylate: as many as the step `tokenize` takes.
+pub const HUB_SKIPPED_MAX: usize = 1024;
+
 /// Tokens of a text: as many as the step `tokenize` makes of a request.
 pub const HUB_TOKENS_MAX: usize = 1 << 21;
 

@@ -14,6 +14,8 @@ pub struct Modules {
     directory: String,
     /// The modules behind the network, in their order.
     pub behind: Vec<Module>,
+    /// The vectors of tokens are the model's output: the pipeline is pylate's.
+    pub is_late: bool,
     /// The network gives the scores of a vocabulary.
     pub is_masked_lm: bool,
     /// True if there is a `modules.json`.
@@ -74,7 +76,10 @@ impl Modules {
                     modules.is_masked_lm = true;
                     None
                 }
-                (1.., "Dense") if !class.starts_with("pylate") => Some(ModuleKind::Dense),
+                (1.., "Dense") => {
+                    modules.is_late |= class.starts_with("pylate.");
+                    Some(ModuleKind::Dense)
+                }
                 (1.., "Normalize") => Some(ModuleKind::Normalize),
                 (1.., "Pooling") => Some(ModuleKind::Pooling),
                 (1.., "SpladePooling") => Some(ModuleKind::SpladePooling),
@@ -125,6 +130,20 @@ pub fn settings(folder: &HubFolder<'_>, modules: &Modules) -> Result<Option<Conf
 /// `InvalidArgument` if the file is malformed.
 pub fn length(folder: &HubFolder<'_>, modules: &Modules) -> Result<Option<usize>, Error> {
     settings(folder, modules)?.map_or(Ok(None), |file| file.count("max_seq_length", crate::limits::HUB_TOKENS_MAX))
+}
+
+/// Tokens of a document without a setting, as in pylate.
+const DOCUMENT_LENGTH: usize = 180;
+
+/// Most tokens of a document in a pipeline of pylate.
+///
+/// # Errors
+/// `InvalidArgument` for a malformed member.
+pub fn document_length(folder: &HubFolder<'_>) -> Result<usize, Error> {
+    let settings = ConfigFile::read(folder, crate::SETTINGS)?;
+    let stated =
+        settings.map_or(Ok(None), |settings| settings.count("document_length", crate::limits::HUB_TOKENS_MAX))?;
+    Ok(stated.unwrap_or(DOCUMENT_LENGTH))
 }
 
 /// The path of a file in a directory of the folder.

@@ -140,7 +140,11 @@ fn inputs_and_outputs_follow_from_the_graph() {
         r#""outputs": {"ids": "input_ids", "mask": "attention_mask", "length": "token_count"}"#,
     );
     check("input_ids input_type", &[states], r#""type_ids": "input_type""#);
-    check("input_ids position_ids", &[states], "model.onnx: no step makes the input 'position_ids'");
+    check("input_ids position_ids", &[states], r#""positions": "position_ids""#);
+    check("input_ids past_key_values", &[states], "model.onnx: no step makes the input 'past_key_values'");
+    let offset = Files::of("Model", r#", "model_type": "roberta", "pad_token_id": 1"#);
+    let steps = offset.derive("input_ids position_ids", &[states]).unwrap().steps;
+    assert!(steps.contains(r#""first_position": 2"#), "{steps}");
     check("attention_mask", &[states], "model.onnx: it has no input 'input_ids': it has 'attention_mask' [-1, -1]");
     check("input_ids", &[("output_1", &[-1, -1, 8]), ("output_2", &[-1, 8])], r#""states": "output_1""#);
     check(
@@ -328,4 +332,120 @@ fn a_config_of_transformers_is_told_from_one_of_this_server() {
     for other in [&b"{\"backend\": \"onnxruntime\"}"[..], b"{}", b"[]", b"{", b"\xff"] {
         assert!(!is_hub_config(other));
     }
+}
+
+#[test]
+fn an_answer_has_its_place_in_the_context() {
+    let files = |config: &str| {
+        Files::of("BertForQuestionAnswering", r#", "max_position_embeddings": 512"#)
+            .with("tokenizer_config.json", config)
+    };
+    let logits: [(&str, &[i64]); 2] = [("start_logits", &[-1, -1]), ("end_logits", &[-1, -1])];
+    let derived = files("{}").derive("input_ids attention_mask", &logits).unwrap();
+    assert_eq!(derived.task.name(), "question answering");
+    for part in [
+        r#""inputs": {"text": "question", "pair": "context"}"#,
+        r#""max_length": 512, "truncation": "refuse""#,
+        r#""starts": "start_logits", "ends": "end_logits""#,
+    ] {
+        assert!(derived.steps.contains(part), "{part}: {}", derived.steps);
+    }
+    assert!(derived.config.contains("output { name: \"start\" data_type: TYPE_INT64"), "{}", derived.config);
+    let left = files(r#"{"padding_side": "left"}"#).derive("input_ids", &logits).unwrap_err();
+    assert!(left.starts_with("tokenizer_config.json: 'padding_side' is \"left\""), "{left}");
+    let one = files("{}").derive("input_ids", &logits[..1]).unwrap_err();
+    assert!(one.contains("it has no output of 2 dimensions that can be end_logits"), "{one}");
+}
+
+#[test]
+fn networks_for_entailment_take_labels() {
+    let derive = |members: &str, scores: i64| {
+        Files::of("BartForSequenceClassification", members).derive("input_ids", &[("logits", &[-1, scores])])
+    };
+    let classes = |labels: &str| {
+        let derived = derive(&format!(", \"id2label\": {labels}"), -1).unwrap();
+        let found =
+            derived.steps.split_once("\"entailment\": ").map(|(_, rest)| rest.split('}').next().unwrap().to_owned());
+        format!("{}: {}", derived.task.name(), found.unwrap_or_default())
+    };
+    let zero = "zero-shot classification";
+    let mnli = r#"{"0": "contradiction", "1": "neutral", "2": "entailment"}"#;
+    assert_eq!(classes(mnli), format!("{zero}: 2, \"contradiction\": 0"));
+    assert_eq!(classes(r#"{"0": "ENTAILMENT", "1": "not_entailment"}"#), format!("{zero}: 0, \"contradiction\": 1"));
+    assert_eq!(classes(r#"{"0": "a", "1": "b"}"#), "text classification: ");
+    let derived = derive(&format!(", \"id2label\": {mnli}"), 3).unwrap();
+    assert!(derived.config.contains("max_batch_size: 0\n"), "{}", derived.config);
+    let optional = "input { name: \"multi_label\" data_type: TYPE_BOOL dims: [ 1 ] optional: true }";
+    assert!(derived.config.contains(optional), "{}", derived.config);
+    let error = derive(&format!(", \"id2label\": {mnli}"), 2).unwrap_err();
+    assert_eq!(error, "config.json: 'id2label' has 3 labels, but model.onnx gives 2 scores");
+    let error = derive(r#", "id2label": {"x": "entailment", "1": "b"}"#, 2).unwrap_err();
+    assert_eq!(error, "config.json: 'id2label' must have the indices of its labels as names");
+    // A cross encoder scores pairs.
+    let files = Files::of("BertForSequenceClassification", &format!(", \"id2label\": {mnli}"));
+    let cross = files.with("config_sentence_transformers.json", r#"{"model_type": "CrossEncoder"}"#);
+    let derived = cross.derive("input_ids", &[("logits", &[-1, 3])]).unwrap();
+    assert_eq!(derived.task.name(), "text classification");
+}
+
+#[test]
+fn pipelines_of_pylate_have_a_vector_of_each_token() {
+    let files = |settings: &str| {
+        let modules = r#"[{"type": "sentence_transformers.models.Transformer", "path": ""},
+            {"type": "pylate.models.Dense.Dense", "path": "1_Dense"}]"#;
+        Files::of("BertModel", r#", "max_position_embeddings": 512"#)
+            .with("modules.json", modules)
+            .with("config_sentence_transformers.json", settings)
+            .with("tokenizer_config.json", r#"{"mask_token": {"content": "[MASK]"}}"#)
+            .with(
+                "1_Dense/config.json",
+                r#"{"in_features": 8, "out_features": 4, "activation_function": "torch.nn.Identity"}"#,
+            )
+            .with("1_Dense/model.safetensors", "")
+    };
+    let states: [(&str, &[i64]); 1] = [("last_hidden_state", &[-1, -1, 8])];
+    let derived = files("{}").derive("input_ids attention_mask", &states).unwrap();
+    assert_eq!(derived.task.name(), "late-interaction text embedding");
+    for part in [
+        r#""max_length": 180"#,
+        r#""prompts": {"query": "[Q] ", "document": "[D] "}"#,
+        r#""expansion": {"prompt": "query", "length": 32, "token": "[MASK]", "is_seen": false}"#,
+        r##""skip_tokens": ["!", "\"", "#", "$""##,
+        r#"{"step": "normalize", "input": "vector_0", "output": "normal"}"#,
+        r#"{"step": "token_vectors", "inputs": {"states": "normal", "keep": "keep"}"#,
+    ] {
+        assert!(derived.steps.contains(part), "{part}: {}", derived.steps);
+    }
+    assert!(
+        derived.config.contains("output { name: \"vectors\" data_type: TYPE_FP32 dims: [ -1, 4 ] }"),
+        "{}",
+        derived.config
+    );
+    let own = r#"{"query_length": 40, "document_length": 300, "do_query_expansion": false, "skiplist_words": [], "query_prefix": "Q"}"#;
+    let steps = files(own).derive("input_ids", &states).unwrap().steps;
+    for part in [r#""max_length": 300"#, r#""query": "Q""#, r#""expansion": {"prompt": "query", "length": 40}"#] {
+        assert!(steps.contains(part), "{part}: {steps}");
+    }
+    assert!(!steps.contains("skip_tokens"), "{steps}");
+    let check = |files: Files, want: &str| {
+        let error = files.derive("input_ids", &states).unwrap_err();
+        assert!(error.contains(want), "{error}");
+    };
+    let settings = "config_sentence_transformers.json: ";
+    check(files(r#"{"skiplist_words": [1]}"#), &format!("{settings}'skiplist_words' must be a list of strings"));
+    let many = vec!["\"a\""; 1025].join(",");
+    check(files(&format!("{{\"skiplist_words\": [{many}]}}")), "must be a list of at most 1024 strings");
+    check(files(r#"{"query_length": 0}"#), &format!("{settings}'query_length' must be at least 1"));
+    check(files(r#"{"query_length": 200}"#), &format!("{settings}'query_length' is 200, more than the 180 tokens"));
+    check(files("{}").with("tokenizer_config.json", "{}"), "tokenizer_config.json: 'mask_token' is missing");
+    check(
+        files("{}").with("1_Dense/config.json", "{}"),
+        "1_Dense/config.json: 'in_features' or 'out_features' is missing",
+    );
+    let pooled = r#"[{"type": "a.Transformer", "path": ""}, {"type": "pylate.models.Dense.Dense", "path": "1_Dense"},
+        {"type": "a.Pooling", "path": "p"}]"#;
+    check(
+        files("{}").with("modules.json", pooled),
+        "modules.json: only Dense and Normalize may be in a pipeline of pylate",
+    );
 }

@@ -15,9 +15,9 @@ use crate::write::StepText;
 /// The file of the tokenizer.
 const TOKENIZER: &str = "tokenizer.json";
 /// Its settings in transformers.
-const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+pub const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 /// Its special tokens, in folders of early releases.
-const SPECIAL_TOKENS: &str = "special_tokens_map.json";
+pub const SPECIAL_TOKENS: &str = "special_tokens_map.json";
 
 /// Networks whose positions start behind the number of the padding token.
 const OFFSET_POSITIONS: [&str; 10] = [
@@ -42,15 +42,18 @@ pub struct TokenizeText {
     pub mask: String,
     /// The datatype of all tensors that the step writes.
     pub datatype: Datatype,
+    /// Most tokens of a row, if the files say.
+    pub length_max: Option<usize>,
 }
 
 /// Inputs of networks for texts, with the port of the step that makes each.
-const INPUTS: [(&str, &str); 5] = [
+const INPUTS: [(&str, &str); 6] = [
     ("input_ids", "ids"),
     ("attention_mask", "mask"),
     ("token_type_ids", "type_ids"),
     ("input_type", "type_ids"),
     ("segment_ids", "type_ids"),
+    ("position_ids", "positions"),
 ];
 
 impl TokenizeText {
@@ -79,8 +82,13 @@ impl TokenizeText {
         if settings.is_some() {
             step = step.with("config", &modules.place(TOKENIZER_CONFIG));
         }
-        if let Some(length) = max_length(folder, modules, config, settings.as_ref())? {
+        let length_max = max_length(folder, modules, config, settings.as_ref())?;
+        if let Some(length) = length_max {
             step = step.raw("max_length", &length.to_string());
+        }
+        let first_position = first_position(config)?;
+        if first_position > 0 && outputs.iter().any(|(port, _)| *port == "positions") {
+            step = step.raw("first_position", &first_position.to_string());
         }
         match padding(folder, modules, config, settings.as_ref())? {
             Pad::OfFiles => {}
@@ -90,7 +98,7 @@ impl TokenizeText {
         if datatype == Datatype::Int32 {
             step = step.with("datatype", "INT32");
         }
-        Ok(Self { step, outputs, mask, datatype })
+        Ok(Self { step, outputs, mask, datatype, length_max })
     }
 
     /// Adds a parameter that is a string.
@@ -190,8 +198,7 @@ fn max_length(
         Some(positions) => Some(positions),
         None => config.count("n_positions", usize::MAX)?,
     };
-    let is_offset = config.text("model_type")?.is_some_and(|kind| OFFSET_POSITIONS.contains(&kind));
-    let offset = if is_offset { config.count("pad_token_id", HUB_TOKENS_MAX)?.unwrap_or(1) + 1 } else { 0 };
+    let offset = first_position(config)?;
     let positions = match positions {
         Some(positions) if positions <= offset => {
             let why = format!("is {positions}, which leaves no position for a token");
@@ -200,11 +207,18 @@ fn max_length(
         Some(positions) => Some(positions - offset).filter(|positions| *positions <= HUB_TOKENS_MAX),
         None => None,
     };
-    let length = [stated, of_tokenizer, positions].into_iter().flatten().min();
+    let of_documents = if modules.is_late { Some(sentence::document_length(folder)?) } else { None };
+    let length = [stated, of_tokenizer, positions, of_documents].into_iter().flatten().min();
     match length {
         Some(0) => Err(Error::invalid(format!("{TOKENIZER_CONFIG}: the most tokens of a text are 0"))),
         length => Ok(length),
     }
+}
+
+/// The position of the first token.
+fn first_position(config: &ConfigFile) -> Result<usize, Error> {
+    let is_offset = config.text("model_type")?.is_some_and(|kind| OFFSET_POSITIONS.contains(&kind));
+    Ok(if is_offset { config.count("pad_token_id", HUB_TOKENS_MAX)?.unwrap_or(1) + 1 } else { 0 })
 }
 
 /// The token that pads.

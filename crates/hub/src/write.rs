@@ -76,7 +76,8 @@ pub fn quoted(text: &str) -> String {
 pub struct IoText {
     name: &'static str,
     datatype: &'static str,
-    dims: Option<i64>,
+    /// `None` for one element.
+    dims: Option<Vec<i64>>,
     is_optional: bool,
 }
 
@@ -88,24 +89,35 @@ impl IoText {
 
     /// A list of `size` elements a row; `None` for a variable count.
     pub fn list(name: &'static str, datatype: &'static str, size: Option<usize>) -> Self {
-        let dims = size.and_then(|size| i64::try_from(size).ok()).unwrap_or(-1);
-        Self { name, datatype, dims: Some(dims), is_optional: false }
+        Self { name, datatype, dims: Some(vec![dimension(size)]), is_optional: false }
+    }
+
+    /// A table of any count of rows with `size` elements each.
+    pub fn table(name: &'static str, datatype: &'static str, size: Option<usize>) -> Self {
+        Self { name, datatype, dims: Some(vec![-1, dimension(size)]), is_optional: false }
     }
 
     /// The same as an input that a request may leave out.
-    pub const fn optional(self) -> Self {
+    pub fn optional(self) -> Self {
         Self { is_optional: true, ..self }
     }
 
     fn line(&self, side: &str) -> String {
         let Self { name, datatype, dims, is_optional } = self;
         let shape = match dims {
-            Some(size) => format!("dims: [ {size} ]"),
+            Some(sizes) => {
+                let sizes: Vec<_> = sizes.iter().map(i64::to_string).collect();
+                format!("dims: [ {} ]", sizes.join(", "))
+            }
             None => "dims: [ 1 ] reshape { shape: [ ] }".to_owned(),
         };
         let optional = if *is_optional { " optional: true" } else { "" };
         format!("{side} {{ name: \"{name}\" data_type: TYPE_{datatype} {shape}{optional} }}\n")
     }
+}
+
+fn dimension(size: Option<usize>) -> i64 {
+    size.and_then(|size| i64::try_from(size).ok()).unwrap_or(-1)
 }
 
 /// The text of a `config.pbtxt` for a graph in a file.
@@ -114,6 +126,14 @@ pub fn config(file: &str, inputs: &[IoText], outputs: &[IoText]) -> String {
     inputs.iter().for_each(|tensor| text.push_str(&tensor.line("input")));
     outputs.iter().for_each(|tensor| text.push_str(&tensor.line("output")));
     text.push_str("dynamic_batching { }\n");
+    text
+}
+
+/// The same for a model whose requests have no rows: the steps make those of the graph.
+pub fn config_without_rows(file: &str, inputs: &[IoText], outputs: &[IoText]) -> String {
+    let mut text = skeleton(file, false) + "max_batch_size: 0\n";
+    inputs.iter().for_each(|tensor| text.push_str(&tensor.line("input")));
+    outputs.iter().for_each(|tensor| text.push_str(&tensor.line("output")));
     text
 }
 
