@@ -265,6 +265,10 @@ impl Chosen {
 }
 
 impl Step for Head {
+    fn classes(&self) -> &[String] {
+        &self.labels
+    }
+
     fn run(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
         let Some(Some(input)) = inputs.first() else { return Ok(Vec::new()) };
         let (_, [classes]) = trailing("scores", "[classes]", input)?;

@@ -4,6 +4,7 @@ use base::error::Error;
 use base::tensor::Tensor;
 
 use crate::fields::{Field, StepFields};
+use crate::shown_token::ShowsTokens;
 
 /// A kind of step, declared once as data.
 pub struct StepKind {
@@ -73,6 +74,16 @@ pub trait Step: Send + Sync {
     /// company. Such a step always writes the lengths.
     fn padding(&self) -> Option<StepPadding> {
         None
+    }
+
+    /// The tokenizer of the step, if it has one, for interfaces that show tokens.
+    fn tokenizer(&self) -> Option<&dyn ShowsTokens> {
+        None
+    }
+
+    /// The names of the classes that the step knows, in the order of their numbers; empty if it knows none.
+    fn classes(&self) -> &[String] {
+        &[]
     }
 }
 

@@ -43,6 +43,7 @@ pub mod resample;
 pub mod scale;
 pub mod select;
 pub mod shape;
+pub mod shown_token;
 pub mod spans;
 mod spectrum;
 pub mod stack;
@@ -60,6 +61,7 @@ mod vector;
 pub use self::fields::{Field, FieldDefault, FieldKind, ReadStepFile, StepFields};
 pub use self::kind::{Step, StepKind, StepPadding, StepPort};
 pub use self::list::StepList;
+pub use self::shown_token::{ShownToken, ShowsTokens};
 
 /// All kinds of steps, in the order of the reference.
 pub const KINDS: &[&StepKind] = &[

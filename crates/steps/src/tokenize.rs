@@ -14,6 +14,7 @@ mod prompts;
 mod rows;
 mod rules;
 mod settings;
+mod shown;
 mod template;
 
 use base::error::Error;
@@ -24,12 +25,13 @@ use self::expansion::Expansion;
 use self::file::{guarded, read_config, read_tokenizer};
 use self::prompts::Prompts;
 use self::rows::{Form, TokenRows};
-use self::rules::EncodingRules;
+use self::rules::{EncodingRules, RowCut};
 use self::settings::{Padding, Width, read_padding, read_truncation};
 use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
 use crate::kind::{Step, StepKind, StepPadding, StepPort};
 use crate::limits::{TEXT_SIZE_MAX, TOKENS_MAX};
-use crate::tensors::strings;
+use crate::shown_token::ShowsTokens;
+use crate::tensors::{integers, strings, trailing};
 
 /// The kind.
 pub const KIND: StepKind = StepKind {
@@ -48,6 +50,18 @@ pub const KIND: StepKind = StepKind {
             name: "prompt_name",
             about: "BYTES with as many elements: the name of the prompt of each row, one of `prompts`. Requests without it get \
                     `prefix`.",
+            is_optional: true,
+        },
+        StepPort {
+            name: "truncation",
+            about: "BYTES with as many elements: how a row that is too long is cut off, in place of the parameters: `left`, \
+                    `right`, or `off`, which refuses it. Requests may leave it out.",
+            is_optional: true,
+        },
+        StepPort {
+            name: "given_ids",
+            about: "INT64 [N, T] with as many rows: the tokens of a row, which are taken as they are in place of its text. They end \
+                    at the first -1; a row without any has its text. Requests may leave it out.",
             is_optional: true,
         },
     ],
@@ -257,25 +271,27 @@ impl Tokenize {
         })
     }
 
-    /// `prompts` has the name and the text of the prompt of each row; it is empty without such.
-    fn encoded(&self, texts: &[&str], pairs: Option<&[&str]>, prompts: &[(&str, &str)]) -> Result<TokenRows, String> {
-        let mut rows = TokenRows::new(texts.len());
+    fn encoded(&self, given: &GivenRows<'_>) -> Result<TokenRows, String> {
+        let mut rows = TokenRows::new(given.texts.len());
         let mut prefixed = String::new();
-        let mut pairs = pairs.into_iter().flatten();
-        for (index, text) in texts.iter().enumerate() {
-            let (name, prefix) = match prompts.get(index) {
-                Some((name, prefix)) => (Some(*name), *prefix),
-                None => (None, &self.prefix[..]),
-            };
-            let text = if prefix.is_empty() {
-                text
+        for (index, text) in given.texts.iter().enumerate() {
+            let cut = given.cuts.get(index).copied().unwrap_or_default();
+            let ids = given.ids.get(index).copied().unwrap_or_default();
+            let encoded = if ids.is_empty() {
+                let prefix = given.prompts.get(index).map_or(&self.prefix[..], |(_, prefix)| prefix);
+                let text = if prefix.is_empty() {
+                    text
+                } else {
+                    prefixed.clear();
+                    prefixed.push_str(prefix);
+                    prefixed.push_str(text);
+                    &prefixed[..]
+                };
+                let pair = given.pairs.as_ref().and_then(|pairs| pairs.get(index)).copied();
+                self.encoder.encode_cut(text, pair, cut, &mut rows)
             } else {
-                prefixed.clear();
-                prefixed.push_str(prefix);
-                prefixed.push_str(text);
-                &prefixed[..]
+                self.encoder.take_ids(ids, cut, &mut rows)
             };
-            let encoded = self.encoder.encode(text, pairs.next().copied(), &mut rows);
             encoded.map_err(|why| format!("'text' has the element {index} that cannot be tokenized: {why}"))?;
             let length = rows.row_mut().len();
             if let Some(most) = self.refused_above.filter(|most| length > *most) {
@@ -283,6 +299,7 @@ impl Tokenize {
                     "'text' has the element {index} with {length} tokens, more than the {most} that may be"
                 ));
             }
+            let name = given.prompts.get(index).map(|(name, _)| *name);
             self.expansion.apply(name, &mut rows);
             rows.end_row()?;
         }
@@ -325,7 +342,15 @@ impl Step for Tokenize {
         let prompts = beside(2, "prompt_name")?.unwrap_or_default();
         let prompt = |name| self.prompts.find(name).map(|text| (name, text));
         let prompts = prompts.into_iter().map(prompt).collect::<Result<Vec<_>, _>>()?;
-        let rows = guarded(|| self.encoded(&texts, pairs.as_deref(), &prompts)).map_err(Error::invalid)?;
+        let cuts = beside(3, "truncation")?.unwrap_or_default();
+        let cuts = cuts.into_iter().map(cut_of).collect::<Result<Vec<_>, _>>()?;
+        let numbers = match inputs.get(4).copied().flatten() {
+            Some(tensor) => Some((integers("given_ids", tensor)?, width_of_ids(tensor, texts.len())?)),
+            None => None,
+        };
+        let ids = numbers.as_ref().map_or_else(Vec::new, |(numbers, width)| rows_of_ids(numbers, *width));
+        let given = GivenRows { texts, pairs, prompts, cuts, ids };
+        let rows = guarded(|| self.encoded(&given)).map_err(Error::invalid)?;
         let form = self.padding.form(&rows, self.datatype)?;
         Ok(self.outputs(&form, &rows))
     }
@@ -337,7 +362,47 @@ impl Step for Tokenize {
         let numbers = numbers.chain([before_first, 0.0, 0.0, 0.0].map(Some)).collect();
         Some(StepPadding { numbers, lengths: LENGTH, multiple: u32::try_from(multiple).unwrap_or(u32::MAX), is_left })
     }
+
+    fn tokenizer(&self) -> Option<&dyn ShowsTokens> {
+        Some(self)
+    }
 }
+
+/// The rows of a request. The lists behind the texts are empty if it does not have them.
+struct GivenRows<'a> {
+    texts: Vec<&'a str>,
+    pairs: Option<Vec<&'a str>>,
+    /// The name and the text of each.
+    prompts: Vec<(&'a str, &'a str)>,
+    cuts: Vec<RowCut>,
+    ids: Vec<&'a [i64]>,
+}
+
+fn cut_of(name: &str) -> Result<RowCut, Error> {
+    let wrong = || Error::invalid(format!("'truncation' has \"{}\": must be left, right or off", name.escape_debug()));
+    RowCut::from_name(name).ok_or_else(wrong)
+}
+
+/// The width of the tokens that a request has in place of texts.
+fn width_of_ids(tensor: &Tensor, rows: usize) -> Result<usize, Error> {
+    let (count, [width]) = trailing("given_ids", "[tokens]", tensor)?;
+    if count != rows || count.saturating_mul(width) > TOKENS_MAX {
+        let shape = &tensor.shape[..];
+        return Err(Error::invalid(format!(
+            "'given_ids' must have {rows} rows as 'text' has, and at most {TOKENS_MAX} tokens, but its shape is {shape:?}"
+        )));
+    }
+    Ok(width)
+}
+
+/// The tokens of each row: up to the first -1.
+fn rows_of_ids(numbers: &[i64], width: usize) -> Vec<&[i64]> {
+    let own = |row: &'_ [i64]| row.iter().position(|id| *id == NO_ID).unwrap_or(row.len());
+    numbers.chunks(width.max(1)).map(|row| row.get(..own(row)).unwrap_or_default()).collect()
+}
+
+/// Ends the tokens of a row.
+const NO_ID: i64 = -1;
 
 /// The elements of a tensor of texts, [N] or [N, 1].
 fn texts<'a>(port: &str, tensor: &'a Tensor, prefix_size: usize) -> Result<Vec<&'a str>, Error> {

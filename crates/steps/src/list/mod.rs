@@ -35,6 +35,7 @@ use crate::KINDS;
 use crate::fields::{ReadStepFile, StepFields, line, quoted};
 use crate::kind::{Step, StepKind, StepPort};
 use crate::limits::{LIST_TENSORS_MAX, STEPS_MAX};
+use crate::shown_token::ShowsTokens;
 
 /// Members of a step that are not its parameters.
 const STRUCTURE: [&str; 5] = ["step", "input", "inputs", "output", "outputs"];
@@ -114,6 +115,23 @@ impl StepList {
     /// Returns true if all steps are short ([`StepKind::is_short`]).
     pub fn is_short(&self) -> bool {
         self.steps.iter().all(|step| matches!(step.work, ListedWork::Own(kind, _) if kind.is_short))
+    }
+
+    /// The tokenizer of the first step that has one.
+    pub fn tokenizer(&self) -> Option<&dyn ShowsTokens> {
+        self.steps.iter().find_map(|step| match &step.work {
+            ListedWork::Own(_, step) => step.tokenizer(),
+            ListedWork::Call(_) => None,
+        })
+    }
+
+    /// The names of classes of the last step that knows some.
+    pub fn classes(&self) -> &[String] {
+        let of_step = self.steps.iter().rev().find_map(|step| match &step.work {
+            ListedWork::Own(_, step) => Some(step.classes()).filter(|classes| !classes.is_empty()),
+            ListedWork::Call(_) => None,
+        });
+        of_step.unwrap_or_default()
     }
 
     /// The models that steps run ([`StepCall`]), in order.

@@ -14,3 +14,27 @@ pub struct EncodingRules {
     /// True if rows may be pairs.
     pub is_pair: bool,
 }
+
+/// The cut of a row, as its request says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RowCut {
+    /// By the parameters of the step.
+    #[default]
+    Usual,
+    /// The beginning is cut off.
+    Left,
+    /// A row that is too long is refused.
+    Off,
+    /// The end is cut off.
+    Right,
+}
+
+impl RowCut {
+    /// The names in a request.
+    pub const NAMES: [(&'static str, Self); 3] = [("left", Self::Left), ("right", Self::Right), ("off", Self::Off)];
+
+    /// The cut of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, cut)| *cut)
+    }
+}
