@@ -344,7 +344,8 @@ pub fn split_rows(inputs: &[Tensor], rows: &[u32]) -> Result<Vec<Vec<Tensor>>, E
 }
 
 /// Joins the outputs of the shares of one request along the batch axis, with one copy; `None` if they do not fit
-/// together: an output that does not have the rows of its share, or that has other dimensions than that of another.
+/// together: an output that does not have the rows of its share, or that has other dimensions than that of another. One that
+/// all shares leave out is left out.
 pub fn join_rows(shares: &[Vec<Tensor>], rows: &[u32]) -> Option<Vec<Tensor>> {
     let first = shares.first()?;
     let join = |index: usize, first: &Tensor| {
@@ -356,6 +357,9 @@ pub fn join_rows(shares: &[Vec<Tensor>], rows: &[u32]) -> Option<Vec<Tensor>> {
                     && part.shape.get(1..) == first.shape.get(1..)
             })
         };
+        if parts().all(|part| part.is_some_and(Tensor::is_missing)) {
+            return Some(first.clone());
+        }
         if !parts().zip(rows).all(fits) {
             return None;
         }

@@ -1,6 +1,7 @@
 //! Classifiers of texts and of tokens, and rerankers.
 
 use base::error::Error;
+use base::tensor::Datatype;
 
 use crate::config_file::ConfigFile;
 use crate::folder::HubFolder;
@@ -98,12 +99,15 @@ fn texts(folder: &HubFolder<'_>, modules: &Modules, config: &ConfigFile, graph: 
     let classes = Classes::read(config, graph, HubGraph::last_dimension(logits))?;
     let activation = activation(config, classes.count)?;
     let mut steps = StepsText::default();
-    steps.push(TokenizeText::new(folder, modules, config, graph, &[("text", "text")])?.into_step());
+    let ports = [("text", "text"), ("truncation", "truncation")];
+    let tokens = TokenizeText::new(folder, modules, config, graph, &ports)?.also("length", TOKEN_COUNT);
+    let count = token_count(&tokens);
+    steps.push(tokens.into_step());
     steps.push_model();
     let head = StepText::new("head").with("input", &logits.name);
-    let inputs = [IoText::scalar("text", "STRING")];
+    let inputs = [IoText::scalar("text", "STRING"), IoText::scalar("truncation", "STRING").optional()];
     let is_number = classes.count == Some(1);
-    let outputs = if is_number {
+    let mut outputs = if is_number {
         steps.push(head.ports("outputs", &[("score", "score")]).with("activation", activation));
         vec![IoText::scalar("score", "FP32")]
     } else {
@@ -112,7 +116,8 @@ fn texts(folder: &HubFolder<'_>, modules: &Modules, config: &ConfigFile, graph: 
         steps.push(classes.name(head.raw("top_k", &all.to_string()), config)?);
         vec![IoText::list("label", "STRING", classes.count), IoText::list("score", "FP32", classes.count)]
     };
-    let config = write::config(&graph.file, &inputs, &outputs);
+    outputs.push(count);
+    let config = write::config(&graph.file, &inputs, &outputs) + &write::on_request(&[TOKEN_COUNT]);
     Ok(Derived { task: HubTask::Classify, config, steps: steps.into_text() })
 }
 
@@ -120,13 +125,25 @@ fn rerank(folder: &HubFolder<'_>, modules: &Modules, config: &ConfigFile, graph:
     let logits = graph.output(&["logits"], 2, |_| true)?;
     Classes::read(config, graph, HubGraph::last_dimension(logits))?;
     let mut steps = StepsText::default();
-    steps.push(TokenizeText::new(folder, modules, config, graph, &[("text", "query"), ("pair", "text")])?.into_step());
+    let ports = [("text", "query"), ("pair", "text"), ("truncation", "truncation")];
+    let tokens = TokenizeText::new(folder, modules, config, graph, &ports)?.also("length", TOKEN_COUNT);
+    let count = token_count(&tokens);
+    steps.push(tokens.into_step());
     steps.push_model();
     let head = StepText::new("head").with("input", &logits.name).ports("outputs", &[("score", "score")]);
     steps.push(head.with("activation", score_activation(folder, config)?));
-    let inputs = [IoText::scalar("query", "STRING"), IoText::scalar("text", "STRING")];
-    let config = write::config(&graph.file, &inputs, &[IoText::scalar("score", "FP32")]);
+    let cut = IoText::scalar("truncation", "STRING").optional();
+    let inputs = [IoText::scalar("query", "STRING"), IoText::scalar("text", "STRING"), cut];
+    let outputs = [IoText::scalar("score", "FP32"), count];
+    let config = write::config(&graph.file, &inputs, &outputs) + &write::on_request(&[TOKEN_COUNT]);
     Ok(Derived { task: HubTask::Rerank, config, steps: steps.into_text() })
+}
+
+/// The output with the number of tokens.
+const TOKEN_COUNT: &str = "token_count";
+
+fn token_count(tokens: &TokenizeText) -> IoText {
+    IoText::scalar(TOKEN_COUNT, if tokens.datatype == Datatype::Int32 { "INT32" } else { "INT64" })
 }
 
 /// The function of a cross encoder from its number to a score: sentence-transformers keeps the name of a class of torch at one of

@@ -32,6 +32,9 @@ pub fn derive(
         inputs.push(IoText::scalar("prompt_name", "STRING").optional());
         ports.push(("prompt_name", "prompt_name"));
     }
+    inputs.push(IoText::scalar("truncation", "STRING").optional());
+    inputs.push(IoText::list("token_ids", "INT64", None).optional());
+    ports.extend([("truncation", "truncation"), ("given_ids", "token_ids")]);
     let tokens = prompts.add(TokenizeText::new(folder, modules, config, graph, &ports)?);
     let tokens = tokens.also("length", "token_count");
     let count = IoText::scalar("token_count", if tokens.datatype == Datatype::Int32 { "INT32" } else { "INT64" });
@@ -46,8 +49,41 @@ pub fn derive(
         vec![IoText::list("embedding", "FP32", size)]
     };
     outputs.push(count);
-    let config = write::config(&graph.file, &inputs, &outputs);
+    let mut text = String::new();
+    if task == HubTask::Embed
+        && let Some((states, size)) = token_states(config, graph)?
+    {
+        let cast = |from: &str, to: &str, datatype| StepText::new("cast").between(from, to).with("datatype", datatype);
+        steps.push(cast(&states, TOKEN_VECTORS, "FP32"));
+        steps.push(cast(&mask, TOKEN_MASK, "INT64"));
+        outputs.push(IoText::table(TOKEN_VECTORS, "FP32", size));
+        outputs.push(IoText::list(TOKEN_MASK, "INT64", None));
+        text = write::on_request(&[TOKEN_VECTORS, TOKEN_MASK]);
+    }
+    let config = write::config(&graph.file, &inputs, &outputs) + &text;
     Ok(Derived { task, config, steps: steps.into_text() })
+}
+
+/// The vectors of all tokens of a text.
+const TOKEN_VECTORS: &str = "token_embedding";
+/// The tokens of a text that are not padding.
+const TOKEN_MASK: &str = "token_mask";
+
+/// The output with the vectors of tokens, and the size of one. Only of FP32: another datatype would be converted for requests
+/// that do not ask for it.
+fn token_states(config: &ConfigFile, graph: &HubGraph) -> Result<Option<(String, Option<usize>)>, Error> {
+    let hidden = hidden_size(config)?;
+    let states = graph.output(&STATES, 3, |output| is_state(output, hidden)).ok();
+    let states = states.filter(|states| states.datatype == Datatype::Fp32);
+    Ok(states.map(|states| (states.name.clone(), HubGraph::last_dimension(states).or(hidden))))
+}
+
+/// The usual names of that output.
+const STATES: [&str; 2] = ["last_hidden_state", "token_embeddings"];
+
+fn is_state(output: &GraphTensor, hidden: Option<usize>) -> bool {
+    let size = HubGraph::last_dimension(output);
+    size.is_none() || hidden.is_none() || size == hidden
 }
 
 /// The texts that go before a text, by name.
@@ -127,11 +163,7 @@ fn dense(
     steps: &mut StepsText,
 ) -> Result<Option<usize>, Error> {
     let hidden = hidden_size(config)?;
-    let is_state = |output: &GraphTensor| {
-        let size = HubGraph::last_dimension(output);
-        size.is_none() || hidden.is_none() || size == hidden
-    };
-    let states = graph.output(&["last_hidden_state", "token_embeddings"], 3, is_state);
+    let states = graph.output(&STATES, 3, |output| is_state(output, hidden));
     let states = match (states, graph.output(&["sentence_embedding"], 2, |_| false)) {
         (Ok(states), _) => states,
         // A graph that has the whole pipeline in it.

@@ -84,7 +84,7 @@ pub struct IoText {
 impl IoText {
     /// One element a row.
     pub const fn scalar(name: &'static str, datatype: &'static str) -> Self {
-        Self { name, datatype, dims: None, is_optional: false }
+        Self { name, datatype, dims: None, is_matrix: false, is_optional: false }
     }
 
     /// A list of `size` elements a row; `None` for a variable count.
@@ -135,6 +135,12 @@ pub fn config_without_rows(file: &str, inputs: &[IoText], outputs: &[IoText]) ->
     inputs.iter().for_each(|tensor| text.push_str(&tensor.line("input")));
     outputs.iter().for_each(|tensor| text.push_str(&tensor.line("output")));
     text
+}
+
+/// The part of a configuration that names outputs which requests without a list of outputs do not get.
+pub fn on_request(names: &[&str]) -> String {
+    let names = names.join(",");
+    format!("parameters {{ key: \"outputs_on_request\" value {{ string_value: \"{names}\" }} }}\n")
 }
 
 /// The part of a configuration that does not depend on the graph: its file, and with `has_rows` the most rows of a request.

@@ -263,7 +263,7 @@ impl Shard {
             InstanceRoute::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
             InstanceRoute::Queue(producer, model_queue) => {
                 let queue = QueueRoute { model, producer, model_queue };
-                match model_queue.row_shares(rows) {
+                match if asks_for_more(spec, &plan) { 1 } else { model_queue.row_shares(rows) } {
                     0 | 1 => self.enqueue(queue, submission, &plan.id).await,
                     // Boxed: few requests are split.
                     shares => Box::pin(self.enqueue_shares(queue, submission, shares, &plan.id)).await,
@@ -373,22 +373,33 @@ impl Shard {
 }
 
 /// The part of each output that the client asked for, so that an instance on a GPU copies only that
-/// back, and a Python model or a hosted backend may ask for their names. Everything if another
-/// model runs on CPUs or the answers are cached: other requests may need the rest. New states of a
-/// sequence are always needed whole.
+/// back, and a Python model or a hosted backend may ask for their names. Of another model on CPUs, all but
+/// the outputs on request. Everything if the answers are cached: other requests may need the rest. New states
+/// of a sequence are always needed whole.
 fn output_needs(spec: &ModelSpec, plan: &ResponsePlan) -> OutputNeeds {
     let is_told = spec.is_on_gpu() || spec.is_python() || spec.library.is_some();
-    if !is_told || spec.is_cached || plan.outputs.is_empty() {
+    let has_others = !spec.outputs_on_request().is_empty();
+    if !(is_told || has_others) || spec.is_cached || plan.outputs.is_empty() {
         return OutputNeeds::default();
     }
+    let is_usual = |index: usize| spec.outputs.get(index).is_some_and(|output| spec.is_usual_output(&output.name));
     let states = || spec.sequence.iter().flat_map(|sequence| &sequence.states);
     let output_need = |index| match plan.outputs.iter().find(|output| output.index == index) {
         _ if states().any(|state| state.output == index) => OutputNeed::Whole,
+        None if !is_told && is_usual(index) => OutputNeed::Whole,
         None => OutputNeed::Nothing,
         Some(OutputPlan { class_count: 0, .. }) => OutputNeed::Whole,
         Some(OutputPlan { class_count, .. }) => OutputNeed::Classes(*class_count),
     };
     OutputNeeds((0..spec.outputs.len()).map(output_need).collect())
+}
+
+/// Returns true if a request asks for an output that others do not get. It runs whole: such an output may have other dimensions
+/// in each share, which would end the sharing of others' rows.
+fn asks_for_more(spec: &ModelSpec, plan: &ResponsePlan) -> bool {
+    let is_usual =
+        |output: &OutputPlan| spec.outputs.get(output.index).is_none_or(|output| spec.is_usual_output(&output.name));
+    !spec.outputs_on_request().is_empty() && !plan.outputs.iter().all(is_usual)
 }
 
 /// Guards a request of a sequence while it waits. Dropped before the answer, the client has left, and the sequence

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::details::RequestDetails;
 use crate::stepped::shares::Shares;
 use crate::stepped::{checked, guarded, input, prepared_input};
-use crate::{Answer, AnswerSink, OutputNeeds, Request, Ticket, wake_afterwards};
+use crate::{Answer, AnswerSink, OutputNeed, OutputNeeds, Request, Ticket, wake_afterwards};
 use base::error::{Code, Error};
 use base::tensor::{Shape, Tensor};
 use base::time::Clock;
@@ -62,6 +62,8 @@ struct RestOfSteps {
     /// Tensors from before the model ran, by name.
     kept: Vec<(String, Tensor)>,
     rows: u32,
+    /// The outputs that the request needs.
+    needs: OutputNeeds,
     clock: Clock,
     /// For calls of other models.
     details: Option<Arc<RequestDetails>>,
@@ -164,15 +166,17 @@ impl Progress {
         match stage {
             Stage::Before(request) if steps.engine.is_some() => prepare(&spec, &steps, run, request, clock, resume),
             Stage::Before(mut request) => {
-                let outputs =
-                    guarded(|| outputs(&spec, &steps, run, request.rows, |name| input(&spec, &request.inputs, name)));
+                let (rows, needs) = (request.rows, &request.responder.output_needs);
+                let named = |name: &str| input(&spec, &request.inputs, name);
+                let outputs = guarded(|| outputs(&spec, &steps, run, (rows, needs), named));
                 let now = clock();
                 (request.responder.stamps.infer_end, request.responder.stamps.output_end) = (now, now);
                 request.responder.send(outputs);
                 None
             }
             Stage::Behind(held) => {
-                let outputs = guarded(|| outputs(&spec, &steps, run, held.rest.rows, |name| held.named(name)));
+                let rest = (held.rest.rows, &held.rest.needs);
+                let outputs = guarded(|| outputs(&spec, &steps, run, rest, |name| held.named(name)));
                 held.send(outputs, clock());
                 None
             }
@@ -180,20 +184,25 @@ impl Progress {
     }
 }
 
-/// The outputs of the model: those that steps wrote, and others that were there before.
+/// The outputs of the model: those that steps wrote, and others that were there before. One that the request does not need
+/// is left out.
 fn outputs(
     spec: &ModelSpec,
     steps: &ModelSteps,
     run: StepRun,
-    rows: u32,
+    (rows, needs): (u32, &OutputNeeds),
     named: impl Fn(&str) -> Option<Tensor>,
 ) -> Result<Vec<Tensor>, Error> {
     let mut tensors = steps.list.tensors(run);
-    let output = |output: &model::TensorSpec| {
+    let output = |(index, output): (usize, &model::TensorSpec)| {
+        if needs.of(index) == OutputNeed::Nothing {
+            let (datatype, shape) = (output.datatype, Shape::new());
+            return Ok(Tensor { datatype, shape, contents: bytes::Bytes::new() });
+        }
         let tensor = tensors.take(&output.name).or_else(|| named(&output.name));
         checked(spec, output, tensor, rows)
     };
-    spec.outputs.iter().map(output).collect()
+    spec.outputs.iter().enumerate().map(output).collect()
 }
 
 /// Gives a request the inputs of the model between the steps, whose answer goes through the others. Answers it if the
@@ -224,11 +233,11 @@ fn prepare(
     match prepared {
         Ok((kept, inputs, lengths)) => {
             request.inputs = inputs;
-            request.responder.output_needs = OutputNeeds::default();
+            let needs = std::mem::take(&mut request.responder.output_needs);
             let resume = resume.filter(|_| steps.list.has_calls_behind_model()).cloned();
             let details = resume.as_ref().and(request.details.clone());
             let (spec, steps, rows) = (Arc::clone(spec), Arc::clone(steps), request.rows);
-            let rest = Arc::new(RestOfSteps { spec, steps, kept, rows, clock, details, resume });
+            let rest = Arc::new(RestOfSteps { spec, steps, kept, rows, needs, clock, details, resume });
             request.responder.answer_through(|inner| Arc::new(StepsBehind { inner, rest }));
             Some((request, lengths))
         }

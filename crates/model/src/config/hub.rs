@@ -30,6 +30,7 @@ impl ConfigDraft {
         (self.config.input, self.config.output) = (derived.input, derived.output);
         (self.config.max_batch_size, self.config.scheduling_choice) =
             (derived.max_batch_size, derived.scheduling_choice);
+        self.config.parameters.extend(derived.parameters);
         Ok(Self { is_of_hub: false, ..self })
     }
 }

@@ -33,6 +33,9 @@ pub const SERVED_ENGINE_PARAMETER: &str = "served_engine";
 /// The parameter in which a served configuration names the version of that engine.
 pub const SERVED_ENGINE_VERSION_PARAMETER: &str = "served_engine_version";
 
+/// The parameter with the names of outputs that are left out of answers and of metadata unless a request names them.
+pub const ON_REQUEST_PARAMETER: &str = "outputs_on_request";
+
 /// A checked model configuration. One is shared by all shards and instances.
 #[derive(Clone, Debug)]
 pub struct ModelSpec {
@@ -385,16 +388,34 @@ impl ModelSpec {
         qualified(&self.namespace, &self.name)
     }
 
+    /// The names of the outputs that only requests which name them get, with commas between: the parameter
+    /// `outputs_on_request`. Empty for most models.
+    #[inline]
+    pub fn outputs_on_request(&self) -> &str {
+        self.parameters.get(ON_REQUEST_PARAMETER).map_or("", String::as_str)
+    }
+
+    /// Returns true if an output is not one of those.
+    pub fn is_usual_output(&self, name: &str) -> bool {
+        !self.outputs_on_request().split(',').any(|other| other == name)
+    }
+
+    /// The outputs that every request gets.
+    pub fn usual_outputs(&self) -> impl Iterator<Item = &TensorSpec> {
+        self.outputs.iter().filter(|output| self.is_usual_output(&output.name))
+    }
+
     /// Gives the model's outputs for one request the shapes of the response (`reshape`). As in
-    /// Triton, a Python model's output passes unchanged if it differs from the configuration or is
-    /// missing. So does an output that differs from a shape read from the model file.
+    /// Triton, a Python model's output passes unchanged if it differs from the configuration. So do an output that
+    /// differs from a shape read from the model file, and one that is left out.
     ///
     /// # Errors
     /// `Internal` if another model gave a shape that the `reshape` of the output excludes.
     pub fn to_client(&self, mut outputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
         // An output that was turned into classes (its datatype is `BYTES` now) has the client's shape already.
-        let is_reshaped =
-            |(output, spec): &(&mut Tensor, &TensorSpec)| spec.is_reshaped() && output.datatype == spec.datatype;
+        let is_reshaped = |(output, spec): &(&mut Tensor, &TensorSpec)| {
+            spec.is_reshaped() && output.datatype == spec.datatype && !output.is_missing()
+        };
         for (output, spec) in outputs.iter_mut().zip(&self.outputs).filter(is_reshaped) {
             match spec.to_client(&output.shape) {
                 Some(shape) => output.shape = shape,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base::error::Error;
 use steps::StepList;
+pub use steps::{ShownToken, ShowsTokens};
 
 use crate::spec::{ModelSpec, TensorSpec};
 
