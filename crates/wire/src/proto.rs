@@ -29,5 +29,10 @@ pub mod reflection_v1alpha {
     include!("../generated/grpc.reflection.v1alpha.rs");
 }
 
+/// `tei.proto`.
+pub mod tei {
+    include!("../generated/tei.v1.rs");
+}
+
 /// An encoded `google.protobuf.FileDescriptorSet` of all of `proto/`, imports first.
 pub static DESCRIPTORS: &[u8] = include_bytes!("../generated/descriptors.bin");

@@ -9,8 +9,8 @@
 use std::fs;
 use std::path::Path;
 
-const PROTOS: [&str; 5] =
-    ["grpc_service.proto", "health.proto", "otlp.proto", "reflection.proto", "reflection_v1.proto"];
+const PROTOS: [&str; 6] =
+    ["grpc_service.proto", "health.proto", "otlp.proto", "reflection.proto", "reflection_v1.proto", "tei.proto"];
 
 /// `UPDATE_EXPECT=1` writes them anew.
 #[test]
