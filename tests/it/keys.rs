@@ -182,7 +182,12 @@ fn every_rpc_asks_for_a_key_that_is_good_for_it() {
     for service in ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"] {
         rpcs.push(("metadata", format!("/{service}/ServerReflectionInfo")));
     }
-    assert_eq!(rpcs.len(), 24);
+    for (category, method) in
+        [("metadata", "Info/Info"), ("inference", "Embed/Embed"), ("inference", "Embed/EmbedStream")]
+    {
+        rpcs.push((category, format!("/tei.v1.{method}")));
+    }
+    assert_eq!(rpcs.len(), 27);
     let mut differences = Vec::new();
     for (category, path) in rpcs {
         let class = class_of(category, path.ends_with("RepositoryIndex"));

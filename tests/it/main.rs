@@ -117,6 +117,7 @@ mod supervision;
 mod supply_chain;
 mod terminal;
 mod text_example;
+mod text_folders;
 mod text_interfaces;
 mod tls;
 mod trace;

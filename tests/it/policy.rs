@@ -164,7 +164,12 @@ fn a_restricted_rpc_answers_those_who_have_its_key() {
     for service in ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"] {
         rpcs.push(("metadata", format!("/{service}/ServerReflectionInfo")));
     }
-    assert_eq!(rpcs.len(), 25);
+    for (category, method) in
+        [("metadata", "Info/Info"), ("inference", "Embed/Embed"), ("inference", "Embed/EmbedStream")]
+    {
+        rpcs.push((category, format!("/tei.v1.{method}")));
+    }
+    assert_eq!(rpcs.len(), 28);
     for (category, path) in rpcs {
         let key = format!("triton-grpc-protocol-{category}");
         // As gRPC encodes a text: other than plain characters are in hexadecimal.

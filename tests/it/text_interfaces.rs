@@ -1,16 +1,14 @@
-//! The interfaces of text models, by plain HTTP and by OpenAI's and Cohere's own clients: models whose tensors have the names
-//! of their task, from a tokenizer of eight words and networks of one operator.
+//! The interfaces of text models by plain HTTP: models whose tensors have the names of their task, from a tokenizer of eight words
+//! and networks of one operator.
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::support::folder::Folder;
 use crate::support::http;
 use crate::support::onnx::{FLOAT, INT64, Onnx};
-use crate::support::python::Environment;
 use crate::support::server::Server;
 
 const WORDS: [&str; 8] = ["[PAD]", "[UNK]", "good", "great", "love", "bad", "awful", "hate"];
@@ -177,47 +175,6 @@ fn a_call_names_its_model_where_several_answer_it() {
     let want = "several models answer /embed: name one as \"model\", or in the path, as in /models/second/embed";
     assert_eq!((status, answer["error"].as_str()), (422, Some(want)));
     assert_eq!(post(&server, "/embed", &json!({"inputs": "good", "model": "second"})).0, 200);
-}
-
-/// OpenAI's and Cohere's packages; prints what they return.
-const CLIENTS: &str = r#"
-import sys, cohere, openai
-address = sys.argv[1]
-client = openai.OpenAI(base_url=f"http://{address}/v1", api_key="none", max_retries=0)
-print([model.id for model in client.models.list()])
-print(client.embeddings.create(model="words", input=["great", "hate"]).data[1].embedding)
-print(client.embeddings.create(model="words", input="great", encoding_format="float").data[0].embedding)
-print(client.embeddings.create(model="words", input="great", dimensions=2).data[0].embedding)
-try:
-    client.embeddings.create(model="other", input="great")
-except openai.NotFoundError as error:
-    print(error.body["message"])
-ranked = cohere.ClientV2("none", base_url=f"http://{address}").rerank(
-    model="rank", query="good", documents=["bad", "good", "great"], top_n=2)
-print([(result.index, round(result.relevance_score, 6)) for result in ranked.results])
-"#;
-
-#[test]
-fn the_clients_of_openai_and_cohere_work_as_they_are() {
-    let Some(environment) = Environment::create("text", "tests/text/requirements.txt", &["python3"]) else { return };
-    let folder = Folder::new("text-clients");
-    add_models(folder.path());
-    let server = Server::deuteron(folder.path(), &["--onnx-engine=embedded"]);
-    let output = Command::new(environment.python()).args(["-c", CLIENTS, &server.http().to_string()]).output().unwrap();
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let numbers = |line: &str| -> Vec<f64> { serde_json::from_str(line).unwrap() };
-    let lines: Vec<_> = printed.lines().collect();
-    assert_eq!(lines[0], "['mood', 'rank', 'words']");
-    let near = |line: &str, want: &[f64]| {
-        let got = numbers(line);
-        assert!(got.len() == want.len() && got.iter().zip(want).all(|(got, want)| (got - want).abs() < 1e-6), "{line}");
-    };
-    near(lines[1], &[-0.6, -0.8, 0.0]);
-    near(lines[2], &[0.8, 0.6, 0.0]);
-    near(lines[3], &[0.8, 0.6]);
-    assert_eq!(lines[4], "model 'other' is not found; those for /v1/embeddings are: words");
-    assert_eq!(lines[5], "[(1, 1.0), (2, 0.9)]");
 }
 
 /// A text of some words, and the mean of their vectors.

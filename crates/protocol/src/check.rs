@@ -169,7 +169,7 @@ pub fn check(spec: &ModelSpec, id: &str, inputs: &mut [NamedTensor<'_>]) -> Resu
     Ok((into_model_order(spec, inputs, &slots), rows.unwrap_or(1)))
 }
 
-/// Plans the outputs that a request asks for, or all outputs if it names none (as binary data if
+/// Plans the outputs that a request asks for, or all but those on request if it names none (as binary data if
 /// `default_is_binary`). They are in the model's order, in which Triton's backends send them.
 ///
 /// # Errors
@@ -183,7 +183,11 @@ pub fn check_outputs(
 ) -> Result<SmallVec<[OutputPlan; 2]>, Error> {
     if asked.is_empty() {
         let plan = |index| OutputPlan { index, is_binary: default_is_binary, class_count: 0 };
-        return Ok((0..spec.outputs.len()).map(plan).collect());
+        if spec.outputs_on_request().is_empty() {
+            return Ok((0..spec.outputs.len()).map(plan).collect());
+        }
+        let sent = spec.outputs.iter().enumerate().filter(|(_, output)| spec.is_usual_output(&output.name));
+        return Ok(sent.map(|(index, _)| plan(index)).collect());
     }
     let mut is_taken: SmallVec<[bool; 16]> = SmallVec::from_elem(false, spec.outputs.len());
     let mut unexpected = None;

@@ -287,6 +287,8 @@ impl Reach {
                 | Route::TraceSetting(_)
                 | Route::Metrics
                 | Route::Text(..)
+                | Route::TextHealth
+                | Route::TextInfo(_)
                 | Route::TextModels
                 | Route::Hosted(_)
                 | Route::ModelMetadata(_)
@@ -298,7 +300,8 @@ impl Reach {
             )
             | PathTarget::Model(_, _, RouteAction::Generate(_) | RouteAction::OpenApi | RouteAction::Trace)
             | PathTarget::HostedModels
-            | PathTarget::HostedModel(_) => None,
+            | PathTarget::HostedModel(_)
+            | PathTarget::Root => None,
         }
     }
 }

@@ -12,5 +12,7 @@ pub const API_KEY_CONCURRENCY_MAX: u32 = 1_000_000;
 pub const TEXTS_MAX: usize = 2_048;
 /// Bytes of such a call: TEI's bound. A shard reads it by itself, in some milliseconds.
 pub const TEXT_BODY_SIZE_MAX: usize = 2_000_000;
+/// Token ids of such a call, padded to the longest list: as many as the step `tokenize` takes.
+pub const TEXT_IDS_MAX: usize = 1 << 21;
 /// Dimensions that such a call may ask for. Embedders have up to some thousand, and sparse ones as many as their vocabulary.
 pub const TEXT_DIMENSIONS_MAX: usize = 1 << 20;

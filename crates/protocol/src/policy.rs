@@ -13,6 +13,7 @@ use crate::grpc::service::ControlRpc;
 use crate::infer::InferRequest;
 use crate::keys::{KeyBusy, KeyClient, KeyDigest, KeyTable};
 use crate::route::{HostedAction, PathEndpoint, PathTarget, RepositoryAction, Route, RouteAction};
+use crate::text::TeiRpc;
 use base::error::{Code, Error};
 use base::metrics::KeyRefusal;
 use base::policy::{ApiCategory, ApiRestrictions, ClientPolicy, KeyClass, PolicyProtocol};
@@ -237,7 +238,11 @@ impl PathEndpoint<'_> {
     /// The part of the API that a request by this method uses at the endpoint.
     #[inline]
     pub const fn part(&self, method: Method) -> ApiPart {
-        let category = self.category();
+        let category = match (&self.target, method) {
+            // A text for the only model; to GET, links.
+            (PathTarget::Root, Method::Post) => ApiCategory::Inference,
+            _ => self.category(),
+        };
         ApiPart { category: Some(category), class: self.class(category, method) }
     }
 
@@ -251,7 +256,9 @@ impl PathEndpoint<'_> {
                 Method::Get | Method::Head => Some(KeyClass::Read),
                 Method::Delete | Method::Other | Method::Post => Some(KeyClass::Admin),
             },
-            PathTarget::Server(_) | PathTarget::Model(..) | PathTarget::NamedRepository => category.class(),
+            PathTarget::Server(_) | PathTarget::Model(..) | PathTarget::NamedRepository | PathTarget::Root => {
+                category.class()
+            }
         }
     }
 
@@ -260,6 +267,7 @@ impl PathEndpoint<'_> {
         match &self.target {
             PathTarget::Server(route) => route.category(),
             PathTarget::Model(_, _, action) => action.category(),
+            PathTarget::Root => ApiCategory::Metadata,
             PathTarget::NamedRepository | PathTarget::HostedModels | PathTarget::HostedModel(_) => {
                 ApiCategory::ModelRepository
             }
@@ -271,9 +279,10 @@ impl Route<'_> {
     /// The category of the route. A new route must be added here.
     const fn category(&self) -> ApiCategory {
         match self {
-            Self::ServerLive | Self::ServerReady | Self::ModelReady(_) => ApiCategory::Health,
+            Self::ServerLive | Self::ServerReady | Self::ModelReady(_) | Self::TextHealth => ApiCategory::Health,
             Self::Links
             | Self::ServerMetadata
+            | Self::TextInfo(_)
             | Self::TextModels
             | Self::ModelMetadata(_)
             | Self::Docs
@@ -323,7 +332,8 @@ impl Rpc {
             Self::Control(control) => control.category(),
             Self::ModelReady | Self::Watch => ApiCategory::Health,
             Self::ServerReflectionInfo => ApiCategory::Metadata,
-            Self::ModelInfer | Self::ModelStreamInfer => ApiCategory::Inference,
+            Self::Tei(TeiRpc::Info) => ApiCategory::Metadata,
+            Self::ModelInfer | Self::ModelStreamInfer | Self::Tei(_) | Self::TeiStream(_) => ApiCategory::Inference,
             Self::SharedMemory(..) => ApiCategory::SharedMemory,
             Self::Repository(_) => ApiCategory::ModelRepository,
             Self::TraceSetting => ApiCategory::Trace,
@@ -372,6 +382,16 @@ mod tests {
         for path in ["/", "/v2/docs", "/v2/docs/openapi.json", "/v2/models/m/versions/1/docs/openapi.json"] {
             check(path, "metadata");
         }
+        for path in ["/embed", "/tokenize", "/v1/classify", "/models/m", "/models/m/decode"] {
+            check(path, "inference");
+        }
+        check("/health", "health");
+        check("/info", "metadata");
+        check("/models/m/info", "metadata");
+        // A text for the only model is an inference, and needs the key of one.
+        let root = |method| find(b"/").unwrap().part(method);
+        assert_eq!(root(Method::Post), find(b"/embed").unwrap().part(Method::Post));
+        assert_eq!(root(Method::Get).category.map(ApiCategory::name), Some("metadata"));
         check("/v2/logging", "logging");
         for end in ["index", "models/m/load", "models/m/unload"] {
             check(&format!("/v2/repository/{end}"), "model-repository");
@@ -391,6 +411,15 @@ mod tests {
             let rpc = Rpc::from_path(format!("/{service}/{method}").as_bytes()).unwrap();
             assert_eq!(rpc.category().name(), want, "{service} {method}");
         };
+        check("tei.v1.Info", "Info", "metadata");
+        for (service, methods) in [
+            ("Embed", "Embed EmbedStream EmbedSparse EmbedSparseStream EmbedAll EmbedAllStream"),
+            ("Predict", "Predict PredictStream PredictPair PredictPairStream"),
+            ("Rerank", "Rerank RerankStream"),
+            ("Tokenize", "Tokenize TokenizeStream Decode DecodeStream"),
+        ] {
+            methods.split(' ').for_each(|method| check(&format!("tei.v1.{service}"), method, "inference"));
+        }
         for (methods, want) in [
             ("ServerLive ServerReady ModelReady", "health"),
             ("ServerMetadata ModelMetadata", "metadata"),

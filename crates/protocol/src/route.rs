@@ -61,6 +61,10 @@ pub enum Route<'a> {
     TraceSetting(Option<ModelPath<'a>>),
     /// `POST /embed`, `/v1/embeddings` and others of text models, also behind `/models/M`; with the name in the path.
     Text(TextPath, Option<&'a str>),
+    /// `GET /health`: as TEI answers it.
+    TextHealth,
+    /// `GET /info` and `/models/M/info`: a model of texts, as TEI describes it; with the name in the path.
+    TextInfo(Option<&'a str>),
     /// `GET /v1/models`.
     TextModels,
     /// The metrics, where the Vertex AI front end leads to them.
@@ -150,6 +154,8 @@ pub struct PathEndpoint<'a> {
 
 /// The target of a path.
 pub(super) enum PathTarget<'a> {
+    /// `/`: links, or a text for the only model of texts.
+    Root,
     /// An endpoint of the server.
     Server(Route<'a>),
     /// An endpoint of a model.
@@ -235,7 +241,11 @@ impl<'a> PathEndpoint<'a> {
 impl<'a> PathTarget<'a> {
     fn route(self, method: Method) -> Result<Route<'a>, Error> {
         match self {
-            PathTarget::Server(Route::Text(_, Some(name))) if !is_model_name(name) => Err(unknown_model(name)),
+            PathTarget::Server(Route::Text(_, Some(name)) | Route::TextInfo(Some(name))) if !is_model_name(name) => {
+                Err(unknown_model(name))
+            }
+            PathTarget::Root if method == Method::Post => Ok(Route::Text(TextPath::Own, None)),
+            PathTarget::Root => Ok(Route::Links),
             PathTarget::Server(route) => Ok(route),
             PathTarget::NamedRepository => Err(named_repository()),
             PathTarget::HostedModels => {
@@ -343,7 +353,7 @@ fn unknown_path() -> Error {
 pub(super) fn find_endpoint(path: &str) -> Option<(AllowedMethods, PathTarget<'_>)> {
     let served = |route| Some((AllowedMethods::Get, PathTarget::Server(route)));
     if path == "/" {
-        return served(Route::Links);
+        return Some((AllowedMethods::GetOrPost, PathTarget::Root));
     }
     if let Some(text) = text_endpoint(path) {
         return Some(text);
@@ -375,22 +385,21 @@ pub(super) fn find_endpoint(path: &str) -> Option<(AllowedMethods, PathTarget<'_
 
 /// The endpoints of text models: of the one that the path or the body names, or of the only one.
 fn text_endpoint(path: &str) -> Option<(AllowedMethods, PathTarget<'_>)> {
-    if path == "/v1/models" {
-        return Some((AllowedMethods::Get, PathTarget::Server(Route::TextModels)));
-    }
-    let (name, rest) = match path.strip_prefix("/models/").and_then(|rest| rest.find('/').map(|at| rest.split_at(at))) {
-        Some((name, rest)) => (Some(name), rest),
+    let (name, rest) = match path.strip_prefix("/models/") {
+        Some("") => return None,
+        Some(path) => {
+            let (name, rest) = path.find('/').map_or((path, ""), |at| path.split_at(at));
+            (Some(name), rest)
+        }
         None => (None, path),
     };
-    let path = match rest {
-        "/embed" => TextPath::Embed,
-        "/embed_sparse" => TextPath::EmbedSparse,
-        "/embeddings" | "/v1/embeddings" => TextPath::Embeddings,
-        "/predict" => TextPath::Predict,
-        "/rerank" => TextPath::Rerank,
-        "/v1/rerank" | "/v2/rerank" => TextPath::RerankDocuments,
-        "/similarity" => TextPath::Similarity,
-        _ => return None,
+    let read = |route| Some((AllowedMethods::Get, PathTarget::Server(route)));
+    let path = match (rest, name) {
+        ("/v1/models", None) => return read(Route::TextModels),
+        ("/health", None) => return read(Route::TextHealth),
+        ("/info", name) => return read(Route::TextInfo(name)),
+        ("", Some(_)) => TextPath::Own,
+        (rest, _) => TextPath::from_url(rest)?,
     };
     Some((AllowedMethods::Post, PathTarget::Server(Route::Text(path, name))))
 }
@@ -507,6 +516,16 @@ mod tests {
         check("POST", "/v2/models/m/trace/setting", "TraceSetting(Some({ name: \"m\", version: None }))");
         check("GET", "/v2/models/../trace/setting", "400 Request for unknown model : ..");
         check("GET", "/v2/models/m/versions/1/trace/setting", "404 Not Found");
+        check("POST", "/", "Text(Own, None)");
+        check("POST", "/models/m", "Text(Own, Some(\"m\"))");
+        check("POST", "/tokenize", "Text(Tokenize, None)");
+        check("POST", "/models/m/v1/classify", "Text(Classify, Some(\"m\"))");
+        check("GET", "/models/m/info", "TextInfo(Some(\"m\"))");
+        check("GET", "/health", "TextHealth");
+        check("GET", "/info", "TextInfo(None)");
+        check("POST", "/models/", "404 Not Found");
+        check("POST", "/models//embed", "404 Request for unknown model: '' is not found");
+        check("GET", "/models/m/health", "404 Not Found");
         // A model may have the name of an endpoint.
         check("GET", "/v2/models/stats/stats", "ModelStatistics({ name: \"stats\", version: None })");
         check("POST", "/v2/models/stats/infer", "ModelInfer({ name: \"stats\", version: None })");

@@ -26,6 +26,7 @@ use crate::protocol::policy::{self, ForwardedFields};
 use crate::protocol::repository::not_explicit;
 use crate::protocol::route::{RegionAction, version_of};
 use crate::protocol::shared_memory::{self, RegionKind, Regions};
+use crate::protocol::text::TeiRpc;
 use crate::protocol::timing::Timing;
 use crate::protocol::trace;
 use crate::runtime::{clock, executor};
@@ -38,6 +39,7 @@ use crate::shard::requests::infer::{Arrival, RequestMetrics};
 use crate::shard::requests::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
 use crate::shard::requests::offload::{DecodedAhead, decode_typed_ahead};
 use crate::shard::requests::stream::{self, StreamCall, StreamFault};
+use crate::shard::requests::tei::{self, TeiStreamCall};
 use crate::shard::requests::tracing::{FrontTrace, check_traced};
 use crate::time::Instant;
 use crate::wire::compression::{Coding, ContentCoding, GRPC_CODINGS};
@@ -52,12 +54,15 @@ pub enum MessageConsumer {
     Infer(StreamCall),
     /// [`reflection`].
     Reflection(AdmittedRequest),
+    /// [`tei::stream`].
+    Tei(TeiStreamCall),
 }
 
 /// An admitted call, by the delivery of its messages.
 enum BeginningCall {
     Infer(StreamClient),
     Reflection(AdmittedRequest),
+    Tei(TeiRpc, StreamClient),
     Unary(AdmittedCall),
 }
 
@@ -81,6 +86,9 @@ pub fn begin(
             Rpc::ModelStreamInfer => {
                 BeginningCall::Infer(shard.requests.admission.admit_stream(protocol, part, rights, field)?)
             }
+            Rpc::TeiStream(tei) => {
+                BeginningCall::Tei(tei, shard.requests.admission.admit_stream(protocol, part, rights, field)?)
+            }
             Rpc::ServerReflectionInfo => {
                 BeginningCall::Reflection(shard.requests.admission.admit(protocol, part, rights, field)?)
             }
@@ -101,8 +109,10 @@ pub fn begin(
         }
         (_, rpc) => Ok(rpc),
     });
-    let infer = Rpc::ModelInfer;
-    let is_infer = rpc.as_ref().is_ok_and(|call| matches!(call, BeginningCall::Unary(call) if call.rpc == infer));
+    let is_unary = |wanted: fn(&Rpc) -> bool| {
+        rpc.as_ref().is_ok_and(|call| matches!(call, BeginningCall::Unary(call) if wanted(&call.rpc)))
+    };
+    let (is_infer, is_tei) = (is_unary(|rpc| *rpc == Rpc::ModelInfer), is_unary(|rpc| matches!(rpc, Rpc::Tei(_))));
     let (plan, each) = match rpc {
         Ok(BeginningCall::Infer(client)) => (
             MessageDelivery::Each,
@@ -115,6 +125,11 @@ pub fn begin(
         Ok(BeginningCall::Reflection(admission)) => {
             (MessageDelivery::Each, Some(MessageConsumer::Reflection(admission)))
         }
+        Ok(BeginningCall::Tei(rpc, client)) => {
+            let at = if let CallDeadline::At(at) = deadline { Some(at) } else { None };
+            let call = TeiStreamCall::new(shard, link, stream, (rpc, client), at);
+            (MessageDelivery::Each, Some(MessageConsumer::Tei(call)))
+        }
         Ok(BeginningCall::Unary(call)) => (MessageDelivery::One(call), None),
         Err(ref error) => {
             shard.services.traces.refuse_call(link, stream, error);
@@ -122,7 +137,7 @@ pub fn begin(
             return None;
         }
     };
-    let keeps_fields = shard.server_context.policy.grpc.forwarded.is_some() && is_infer;
+    let keeps_fields = is_tei || (is_infer && shard.server_context.policy.grpc.forwarded.is_some());
     link.with(|connection| {
         if !keeps_fields {
             // They are not read any longer, and the call may last.
@@ -134,7 +149,7 @@ pub fn begin(
 }
 
 /// Returns the header fields of a call that are forwarded to its model.
-fn forwarded(shard: &Shard, link: &Http2Link, stream: StreamId) -> Option<ForwardedFields> {
+pub(super) fn forwarded(shard: &Shard, link: &Http2Link, stream: StreamId) -> Option<ForwardedFields> {
     let policy = &shard.server_context.policy.grpc;
     policy.forwarded.as_ref()?;
     let fields = link.with(|connection| connection.take_fields(stream));
@@ -174,7 +189,7 @@ pub fn refuse(shard: &Shard, link: &Http2Link, stream: StreamId, fault: CallFaul
     end(link, stream, Some(&error));
 }
 
-fn fault_error(fault: CallFault) -> Error {
+pub(super) fn fault_error(fault: CallFault) -> Error {
     match fault {
         CallFault::Deadline => Error::new(Code::DeadlineExceeded, "Deadline Exceeded"),
         CallFault::Gather(error) => status::gather_error(error),
@@ -247,31 +262,47 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
             front_trace = trace.inspect(|trace| shard.services.traces.end_call(trace, "", outcome.as_ref().err()));
             outcome
         }
+        Rpc::Tei(rpc) => {
+            let call = tei::TeiCall { rpc, message, memory, deadline, stream, entry: &entry };
+            tei::answer(&shard, &link, call, &departure).await.map(|answer| (smallvec![answer], None))
+        }
         Rpc::ModelReady => model_ready(&shard, &message).await.map(|answer| (smallvec![answer], None)),
         Rpc::Control(rpc) => control(&shard, rpc, &message, deadline).await.map(|answer| (smallvec![answer], None)),
         Rpc::Repository(rpc) => repository(&shard, rpc, &message).await.map(|answer| (answer, None)),
         Rpc::TraceSetting => trace_setting(&shard, &message).await.map(|answer| (smallvec![answer], None)),
         Rpc::SharedMemory(kind, action) => regions(&shard, kind, action, &message).await.map(|answer| (answer, None)),
         Rpc::Watch => return watch(&shard, &link, stream).await,
-        Rpc::ModelStreamInfer | Rpc::ServerReflectionInfo => Err(Error::internal("the call was answered before")),
+        Rpc::ModelStreamInfer | Rpc::ServerReflectionInfo | Rpc::TeiStream(_) => {
+            Err(Error::internal("the call was answered before"))
+        }
     };
     #[cfg(feature = "test-hooks")]
     {
         let delays = &shard.server_context.service.grpc_delays;
         executor::sleep(if rpc == Rpc::ModelInfer { delays.infer_answer } else { delays.answer }).await;
     }
+    finish(&link, stream, &entry, outcome);
+    drop(front_trace);
+}
+
+/// Sends the answer of a unary call, or its error.
+fn finish(
+    link: &Http2Link,
+    stream: StreamId,
+    entry: &AccessEntry,
+    outcome: Result<(FramedParts, Option<CallStatus>), Error>,
+) {
     match outcome {
         Ok((parts, end)) => {
             entry.note_sent(parts.iter().map(Bytes::len).sum());
             entry.settle(0);
-            link.with(|connection| connection.send_answer_and_status(stream, parts, end, clock::turn()))
+            link.with(|connection| connection.send_answer_and_status(stream, parts, end, clock::turn()));
         }
         Err(error) => {
             entry.settle(error.code().on_wire().1.into());
-            end(&link, stream, Some(&error));
+            end(link, stream, Some(&error));
         }
     }
-    drop(front_trace);
 }
 
 async fn control(
@@ -368,7 +399,7 @@ async fn watch(shard: &Rc<Shard>, link: &Http2Link, stream: StreamId) {
     }
 }
 
-fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
+pub(super) fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
     let status = error.map(|error| {
         let (code, text) = status::trailers(error);
         let fields = match error.code() {

@@ -23,5 +23,6 @@ pub mod rest;
 mod row_shares;
 pub mod shard_requests;
 pub mod stream;
+pub mod tei;
 pub mod text;
 pub mod tracing;

@@ -468,6 +468,8 @@ async fn plain_body(
 
 fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
     Ok(match route {
+        Route::TextHealth => text::health_reply(shard),
+        Route::TextInfo(name) => text::info_reply(shard, name),
         Route::TextModels => text::models_reply(shard),
         Route::ServerMetadata => server::metadata_reply(shard.name(), shard.version(), shard.extensions()),
         Route::ServerLive if shard.server_context.service.follows_triton => server::bare_health_reply(true),
@@ -543,6 +545,7 @@ fn model_ready_reply(path: ModelPath<'_>, follows_triton: bool, is_ready: bool) 
 const fn wanted_model<'a>(route: &Route<'a>) -> Option<&'a str> {
     match route {
         Route::ModelConfig(path) | Route::ModelMetadata(path) | Route::ModelOpenApi(path) => Some(path.name),
+        Route::TextInfo(name) => *name,
         _ => None,
     }
 }

@@ -161,7 +161,7 @@ impl ShardTraces {
             return;
         }
         let is_inference = link.with(|connection| {
-            matches!(Rpc::from_path(connection.path(stream)), Ok(Rpc::ModelInfer | Rpc::ModelStreamInfer))
+            matches!(Rpc::from_path(connection.path(stream)), Ok(Rpc::ModelInfer | Rpc::ModelStreamInfer | Rpc::Tei(_)))
         });
         if let Some(trace) = self.open_call(link, stream).filter(|_| is_inference) {
             self.fail(&trace, "", ShownFailure::of_call(error));

@@ -31,6 +31,7 @@ use crate::shard::requests::access::AccessEntry;
 use crate::shard::requests::grpc::MessageConsumer;
 use crate::shard::requests::http2_link::{Http2Link, StreamWork};
 use crate::shard::requests::reply_stream::ReplyStream;
+use crate::shard::requests::tei;
 use crate::shard::requests::tracing::{HttpTrace, ShownFailure};
 use crate::shard::requests::{grpc, rest};
 use crate::shard::{ServerContext, Shard};
@@ -365,6 +366,12 @@ fn handle_events(shard: &Rc<Shard>, link: &Rc<Http2Link>, context: &mut Context<
                         let shard = Rc::clone(shard);
                         begin_work(owner, stream, Departure::CallCancelled, context, |departure| {
                             grpc::stream_infer(shard, link, stream, call, departure)
+                        });
+                    }
+                    Some(MessageConsumer::Tei(call)) => {
+                        let shard = Rc::clone(shard);
+                        begin_work(owner, stream, Departure::CallCancelled, context, |departure| {
+                            tei::stream(shard, link, stream, call, departure)
                         });
                     }
                     Some(MessageConsumer::Reflection(admission)) => {

@@ -13,6 +13,7 @@ use crate::grpc::{logging, statistics};
 use crate::logging::{LogState, LogUpdate};
 use crate::route::{RegionAction, version_of};
 use crate::shared_memory::RegionKind;
+use crate::text::TeiRpc;
 use base::error::Error;
 use base::metrics::ModelStatistics;
 use model::{ModelSpec, TensorSpec};
@@ -41,6 +42,10 @@ pub enum Rpc {
     /// `ServerReflectionInfo` of v1 or v1alpha: a stream of requests, each answered by
     /// [`super::reflection::answer`].
     ServerReflectionInfo,
+    /// An RPC of text-embeddings-inference: unary, answered by a model of texts or its tokenizer.
+    Tei(TeiRpc),
+    /// The stream of one: texts, each answered in its turn, or of `RerankStream` all at once.
+    TeiStream(TeiRpc),
     /// `TraceSetting`: unary, answered with the settings once all shards have a change.
     TraceSetting,
     /// `grpc.health.v1.Health/Watch`: one request, then [`health`] at once and after each change.
@@ -88,7 +93,8 @@ impl Rpc {
             b"grpc.reflection.v1.ServerReflection" | b"grpc.reflection.v1alpha.ServerReflection" => {
                 (method == b"/ServerReflectionInfo").then_some(Self::ServerReflectionInfo)
             }
-            _ => None,
+            service => TeiRpc::from_path(service, method)
+                .map(|(rpc, is_stream)| if is_stream { Self::TeiStream(rpc) } else { Self::Tei(rpc) }),
         };
         rpc.ok_or_else(unknown)
     }
@@ -283,7 +289,7 @@ fn model_metadata(request: &proto::ModelMetadataRequest, facts: &impl ServerFact
         versions: model.versions.iter().map(u64::to_string).collect(),
         platform: model.spec.platform.clone(),
         inputs: model.spec.inputs.iter().map(tensor_metadata).collect(),
-        outputs: model.spec.outputs.iter().map(tensor_metadata).collect(),
+        outputs: model.spec.usual_outputs().map(tensor_metadata).collect(),
     })
 }
 

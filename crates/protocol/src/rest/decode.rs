@@ -470,9 +470,15 @@ pub(super) fn check_json_output(datatype: Datatype) -> Result<(), Error> {
     }
 }
 
-/// Decodes a raw body: the tensor of a model's only input, whose shape is deduced from the size.
+/// Decodes a raw body: the tensor of a model's only input, or its only one that must be given, whose shape is deduced from
+/// the size.
 fn decode_raw(spec: &ModelSpec, body: Bytes, memory: &mut ReceiveReservation) -> Result<InferRequest, Error> {
-    let [input] = spec.inputs.as_slice() else {
+    let mut required = spec.inputs.iter().filter(|input| !input.is_optional);
+    let only = match (spec.inputs.as_slice(), required.next(), required.next()) {
+        ([input], ..) | (_, Some(input), None) => Some(input),
+        _ => None,
+    };
+    let Some(input) = only else {
         let text = format!(
             "Raw request must only have 1 input (found 1) to be deduced but got {} inputs in '{}' model configuration",
             spec.inputs.len(),

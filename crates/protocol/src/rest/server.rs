@@ -169,7 +169,7 @@ pub fn model_metadata_reply(spec: &ModelSpec, versions: &[u64]) -> Reply {
     json.extend_from_slice(b",\"inputs\":");
     write_list(spec.inputs.iter(), &mut json, write_tensor);
     json.extend_from_slice(b",\"outputs\":");
-    write_list(spec.outputs.iter(), &mut json, write_tensor);
+    write_list(spec.usual_outputs(), &mut json, write_tensor);
     json.push(b'}');
     Reply::new(200, JSON, json)
 }

@@ -1,21 +1,51 @@
-//! The outputs of a model to the answer of a path.
+//! The outcome of a call to the JSON of its path.
+
+use std::borrow::Cow;
 
 use base::error::Error;
-use base::tensor::strings::Strings;
-use base::tensor::{Datatype, Tensor};
+use base::tensor::Tensor;
 use model::ModelSpec;
+use model::spec::steps::ShownToken;
 use wire::json::writer;
 
-use super::call::{TextPath, TextRequest};
-use super::task::output;
+use super::call::TextRequest;
+use super::path::TextPath;
+use super::task::TextTask;
+use super::values::{self, Vectors};
 
 /// The facts that answers have besides the model's outputs.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerFacts<'a> {
     /// An id of the request.
     pub id: &'a str,
+    /// Seconds since 1970.
+    pub created: u64,
     /// The tokens of its texts; `None` if the model does not count them.
     pub tokens: Option<u64>,
+}
+
+/// The outcome of a call.
+#[derive(Clone, Debug)]
+pub enum TextOutcome {
+    /// The outputs of a model.
+    Outputs(Vec<Tensor>),
+    /// The texts of token ids.
+    Texts(Vec<String>),
+    /// The tokens of texts.
+    Tokens(Vec<Vec<ShownToken>>),
+}
+
+impl TextOutcome {
+    /// The outputs of a model.
+    ///
+    /// # Errors
+    /// `Internal` if the call was for its tokenizer.
+    pub fn outputs(&self) -> Result<&[Tensor], Error> {
+        match self {
+            Self::Outputs(outputs) => Ok(outputs),
+            Self::Texts(_) | Self::Tokens(_) => Err(Error::internal("the call was not answered by a model")),
+        }
+    }
 }
 
 /// The answer to a call.
@@ -25,30 +55,46 @@ pub struct AnswerFacts<'a> {
 pub fn encode(
     call: &TextRequest,
     spec: &ModelSpec,
-    outputs: &[Tensor],
+    outcome: &TextOutcome,
     facts: AnswerFacts<'_>,
 ) -> Result<Vec<u8>, Error> {
-    let rows = call.texts.len();
     let mut json = Vec::new();
-    match call.path {
-        TextPath::Embed => {
+    let outputs = match outcome {
+        TextOutcome::Outputs(outputs) => outputs,
+        TextOutcome::Texts(texts) => {
+            list(texts, &mut json, |text, json| writer::string(text, json));
+            return Ok(json);
+        }
+        TextOutcome::Tokens(rows) => {
+            list(rows, &mut json, |tokens, json| list(tokens, json, write_token));
+            return Ok(json);
+        }
+    };
+    match (call.path, TextTask::of(spec)) {
+        (TextPath::EmbedSparse, _) | (TextPath::Own, Some(TextTask::SparseEmbed)) => {
+            let rows = values::sparse_rows(call, spec, outputs)?;
+            list(&rows, &mut json, |row, json| list(row, json, write_weight));
+        }
+        (TextPath::Predict, _) | (TextPath::Own, Some(TextTask::Classify)) => {
+            predictions(call, &values::class_rows(call, spec, outputs)?, &mut json);
+        }
+        (TextPath::Embed | TextPath::Own, _) => {
+            list(&vectors(call, spec, outputs)?, &mut json, |vector, json| write_floats(vector, json));
+        }
+        (TextPath::EmbedAll, _) => {
+            let rows = values::token_vectors(call, spec, outputs)?;
+            list(&rows, &mut json, |row, json| list(row, json, |vector, json| write_floats(vector, json)));
+        }
+        (TextPath::Embeddings, _) => embeddings(call, &vectors(call, spec, outputs)?, spec, facts, &mut json),
+        (TextPath::Similarity, _) => {
             let vectors = Vectors::read(call, spec, outputs)?;
-            list(rows, &mut json, |row, json| vectors.write(row, json))?;
+            write_floats(&vectors.similarities(call.texts.len())?, &mut json);
         }
-        TextPath::Embeddings => embeddings(call, &Vectors::read(call, spec, outputs)?, spec, facts, &mut json)?,
-        TextPath::Similarity => {
-            let vectors = Vectors::read(call, spec, outputs)?;
-            let source = vectors.row(0)?;
-            list(rows.saturating_sub(1), &mut json, |row, json| {
-                writer::float(cosine(source, vectors.row(row + 1)?), json);
-                Ok(())
-            })?;
+        (TextPath::Classify, _) => classes(call, spec, &values::class_rows(call, spec, outputs)?, facts, &mut json)?,
+        (TextPath::Rerank | TextPath::RerankDocuments, _) => {
+            ranks(call, &values::ranking(call, spec, outputs)?, facts, &mut json);
         }
-        TextPath::EmbedSparse => sparse(spec, outputs, rows, &mut json)?,
-        TextPath::Predict => predictions(call, spec, outputs, &mut json)?,
-        TextPath::Rerank | TextPath::RerankDocuments => {
-            ranks(call, &floats(output(spec, outputs, "score")?, rows)?, facts, &mut json)?;
-        }
+        (TextPath::Decode | TextPath::Tokenize, _) => return Err(Error::internal("tokens are not outputs of a model")),
     }
     Ok(json)
 }
@@ -66,223 +112,137 @@ pub fn models_json<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u8> {
     json
 }
 
-/// The vectors of a request: the first dimensions of each, if it asks for fewer than the model has.
-struct Vectors {
-    values: Vec<f32>,
-    size: usize,
+/// The vectors of all rows.
+fn vectors(call: &TextRequest, spec: &ModelSpec, outputs: &[Tensor]) -> Result<Vec<Vec<f32>>, Error> {
+    let vectors = Vectors::read(call, spec, outputs)?;
+    (0..call.texts.len()).map(|row| vectors.row(row).map(<[f32]>::to_vec)).collect()
 }
 
-impl Vectors {
-    fn read(call: &TextRequest, spec: &ModelSpec, outputs: &[Tensor]) -> Result<Self, Error> {
-        let (tensor, rows) = (output(spec, outputs, "embedding")?, call.texts.len());
-        let values = floats(tensor, rows)?;
-        let size = values.len().checked_div(rows).unwrap_or_default();
-        match call.dimensions {
-            None => Ok(Self { values, size }),
-            Some(dimensions) if dimensions > size => Err(Error::invalid(format!(
-                "'dimensions' is {dimensions}, but the vectors of model '{}' have {size}",
-                spec.name
-            ))),
-            // The first dimensions of a vector of length 1 are shorter, and clients expect length 1 again.
-            Some(dimensions) => {
-                let first = |row: &[f32]| normalised(row.get(..dimensions).unwrap_or_default());
-                Ok(Self { values: values.chunks(size.max(1)).flat_map(first).collect(), size: dimensions })
-            }
+fn embeddings(call: &TextRequest, vectors: &[Vec<f32>], spec: &ModelSpec, facts: AnswerFacts<'_>, json: &mut Vec<u8>) {
+    json.extend_from_slice(b"{\"object\":\"list\",\"data\":");
+    let rows: Vec<_> = vectors.iter().enumerate().collect();
+    list(&rows, json, |(row, vector), json| {
+        json.extend_from_slice(b"{\"object\":\"embedding\",\"embedding\":");
+        if call.is_base64 {
+            let bytes: Vec<u8> = vector.iter().flat_map(|value| value.to_le_bytes()).collect();
+            writer::string(&base64(&bytes), json);
+        } else {
+            write_floats(vector, json);
         }
-    }
+        json.extend_from_slice(b",\"index\":");
+        writer::integer(*row, json);
+        json.push(b'}');
+    });
+    json.extend_from_slice(b",\"model\":");
+    writer::string(call.model.as_deref().unwrap_or(&spec.name), json);
+    write_usage(facts, json);
+}
 
-    fn row(&self, row: usize) -> Result<&[f32], Error> {
-        let begin = row.checked_mul(self.size);
-        let part = begin.and_then(|begin| self.values.get(begin..begin.checked_add(self.size)?));
-        part.ok_or_else(|| Error::internal("the model gave fewer vectors than texts"))
-    }
+/// Ends an answer of OpenAI's with the tokens of the call.
+fn write_usage(facts: AnswerFacts<'_>, json: &mut Vec<u8>) {
+    let tokens = facts.tokens.unwrap_or_default();
+    json.extend_from_slice(format!(",\"usage\":{{\"prompt_tokens\":{tokens},\"total_tokens\":{tokens}}}}}").as_bytes());
+}
 
-    fn write(&self, row: usize, json: &mut Vec<u8>) -> Result<(), Error> {
-        write_floats(self.row(row)?, json);
-        Ok(())
+fn write_token(token: &ShownToken, json: &mut Vec<u8>) {
+    json.extend_from_slice(b"{\"id\":");
+    writer::integer(token.id, json);
+    json.extend_from_slice(b",\"text\":");
+    writer::string(&token.text, json);
+    json.extend_from_slice(b",\"special\":");
+    writer::boolean(token.is_special, json);
+    let place = |place: Option<usize>| place.map_or_else(|| "null".to_owned(), |place| place.to_string());
+    let (start, stop) = (place(token.span.map(|(start, _)| start)), place(token.span.map(|(_, stop)| stop)));
+    json.extend_from_slice(format!(",\"start\":{start},\"stop\":{stop}}}").as_bytes());
+}
+
+fn write_weight((index, value): &(i64, f32), json: &mut Vec<u8>) {
+    json.extend_from_slice(b"{\"index\":");
+    writer::integer(*index, json);
+    json.extend_from_slice(b",\"value\":");
+    writer::float(*value, json);
+    json.push(b'}');
+}
+
+fn predictions(call: &TextRequest, rows: &[Vec<(f32, Cow<'_, str>)>], json: &mut Vec<u8>) {
+    let prediction = |(score, label): &(f32, Cow<'_, str>), json: &mut Vec<u8>| {
+        json.extend_from_slice(b"{\"score\":");
+        writer::float(*score, json);
+        json.extend_from_slice(b",\"label\":");
+        writer::string(label, json);
+        json.push(b'}');
+    };
+    match rows.first().filter(|_| call.is_single) {
+        Some(row) => list(row, json, prediction),
+        None => list(rows, json, |row, json| list(row, json, prediction)),
     }
 }
 
-fn embeddings(
+/// The classes of texts in the form of vLLM.
+fn classes(
     call: &TextRequest,
-    vectors: &Vectors,
     spec: &ModelSpec,
+    rows: &[Vec<(f32, Cow<'_, str>)>],
     facts: AnswerFacts<'_>,
     json: &mut Vec<u8>,
 ) -> Result<(), Error> {
-    json.extend_from_slice(b"{\"object\":\"list\",\"data\":");
-    list(call.texts.len(), json, |row, json| {
-        json.extend_from_slice(b"{\"object\":\"embedding\",\"embedding\":");
-        if call.is_base64 {
-            let bytes: Vec<u8> = vectors.row(row)?.iter().flat_map(|value| value.to_le_bytes()).collect();
-            writer::string(&base64(&bytes), json);
-        } else {
-            vectors.write(row, json)?;
-        }
-        json.extend_from_slice(b",\"index\":");
-        writer::integer(row, json);
-        json.push(b'}');
-        Ok(())
-    })?;
-    json.extend_from_slice(b",\"model\":");
+    let chosen = values::class_probabilities(spec, rows)?;
+    json.extend_from_slice(b"{\"id\":");
+    writer::string(&format!("classify-{}", facts.id), json);
+    json.extend_from_slice(format!(",\"object\":\"list\",\"created\":{},\"model\":", facts.created).as_bytes());
     writer::string(call.model.as_deref().unwrap_or(&spec.name), json);
-    let tokens = facts.tokens.unwrap_or_default();
-    json.extend_from_slice(format!(",\"usage\":{{\"prompt_tokens\":{tokens},\"total_tokens\":{tokens}}}}}").as_bytes());
+    json.extend_from_slice(b",\"data\":");
+    let rows: Vec<_> = rows.iter().zip(&chosen).enumerate().collect();
+    list(&rows, json, |(index, (row, scores)), json| {
+        // Of equal ones the first.
+        let best = row.iter().rev().max_by(|(one, _), (other, _)| one.total_cmp(other));
+        json.extend_from_slice(format!("{{\"index\":{index},\"label\":").as_bytes());
+        writer::string(best.map_or("", |(_, label)| label.as_ref()), json);
+        json.extend_from_slice(b",\"probs\":");
+        write_floats(scores, json);
+        json.extend_from_slice(format!(",\"num_classes\":{}}}", scores.len()).as_bytes());
+    });
+    write_usage(facts, json);
     Ok(())
 }
 
-fn sparse(spec: &ModelSpec, outputs: &[Tensor], rows: usize, json: &mut Vec<u8>) -> Result<(), Error> {
-    let values = floats(output(spec, outputs, "value")?, rows)?;
-    let (indices, counts) = (integers(output(spec, outputs, "index")?)?, integers(output(spec, outputs, "count")?)?);
-    let width = values.len().checked_div(rows).unwrap_or_default();
-    if indices.len() != values.len() || counts.len() != rows {
-        return Err(Error::internal(format!("the outputs of model '{}' have different sizes", spec.name)));
-    }
-    list(rows, json, |row, json| {
-        let count = counts.get(row).and_then(|count| usize::try_from(*count).ok()).unwrap_or_default().min(width);
-        let own = indices.iter().zip(&values).skip(row * width).take(count);
-        json.push(b'[');
-        for (place, (index, value)) in own.enumerate() {
-            writer::comma(place, json);
-            json.extend_from_slice(b"{\"index\":");
-            writer::integer(*index, json);
-            json.extend_from_slice(b",\"value\":");
-            writer::float(*value, json);
-            json.push(b'}');
-        }
-        json.push(b']');
-        Ok(())
-    })
-}
-
-fn predictions(call: &TextRequest, spec: &ModelSpec, outputs: &[Tensor], json: &mut Vec<u8>) -> Result<(), Error> {
-    let rows = call.texts.len();
-    let scores = floats(output(spec, outputs, "score")?, rows)?;
-    let classes = scores.len().checked_div(rows).unwrap_or_default();
-    let labels = match spec.output_index("label") {
-        Some(_) => texts(output(spec, outputs, "label")?)?,
-        // The name that transformers gives to the only class of a model without names.
-        None => vec!["LABEL_0"; scores.len()],
-    };
-    if labels.len() != scores.len() {
-        return Err(Error::internal(format!(
-            "model '{}' gave {} labels and {} scores",
-            spec.name,
-            labels.len(),
-            scores.len()
-        )));
-    }
-    let row = |row: usize, json: &mut Vec<u8>| {
-        json.push(b'[');
-        for (place, (label, score)) in labels.iter().zip(&scores).skip(row * classes).take(classes).enumerate() {
-            writer::comma(place, json);
-            json.extend_from_slice(b"{\"score\":");
-            writer::float(*score, json);
-            json.extend_from_slice(b",\"label\":");
-            writer::string(label, json);
-            json.push(b'}');
-        }
-        json.push(b']');
-        Ok(())
-    };
-    if call.is_single { row(0, json) } else { list(rows, json, row) }
-}
-
-/// Writes the texts of a request with their scores, the highest first.
-fn ranks(call: &TextRequest, scores: &[f32], facts: AnswerFacts<'_>, json: &mut Vec<u8>) -> Result<(), Error> {
-    let mut order: Vec<usize> = (0..scores.len()).collect();
-    let score = |index: usize| scores.get(index).copied().unwrap_or_default();
-    order.sort_by(|one, other| score(*other).total_cmp(&score(*one)));
-    order.truncate(call.top_n.unwrap_or(usize::MAX));
+/// Writes the texts of a request with their scores.
+fn ranks(call: &TextRequest, order: &[(usize, f32)], facts: AnswerFacts<'_>, json: &mut Vec<u8>) {
     if call.has_documents {
         json.extend_from_slice(b"{\"id\":");
         writer::string(facts.id, json);
         json.extend_from_slice(b",\"results\":");
     }
     let member = if call.has_documents { "relevance_score" } else { "score" };
-    list(order.len(), json, |place, json| {
-        let index = order.get(place).copied().unwrap_or_default();
+    list(order, json, |(index, score), json| {
         json.extend_from_slice(b"{\"index\":");
-        writer::integer(index, json);
-        if let Some(text) = call.texts.get(index).filter(|_| call.returns_texts) {
+        writer::integer(*index, json);
+        if let Some(text) = call.texts.get(*index).filter(|_| call.returns_texts) {
             json.extend_from_slice(if call.has_documents { b",\"document\":{\"text\":" } else { b",\"text\":" });
             writer::string(text, json);
             json.extend_from_slice(if call.has_documents { b"}" } else { b"" });
         }
         json.extend_from_slice(format!(",\"{member}\":").as_bytes());
-        writer::float(score(index), json);
+        writer::float(*score, json);
         json.push(b'}');
-        Ok(())
-    })?;
+    });
     if call.has_documents {
         let tokens = facts.tokens.unwrap_or_default();
         json.extend_from_slice(format!(",\"meta\":{{\"tokens\":{{\"input_tokens\":{tokens}}}}}}}").as_bytes());
     }
-    Ok(())
 }
 
-fn list(
-    count: usize,
-    json: &mut Vec<u8>,
-    mut element: impl FnMut(usize, &mut Vec<u8>) -> Result<(), Error>,
-) -> Result<(), Error> {
+fn list<T>(elements: &[T], json: &mut Vec<u8>, mut write: impl FnMut(&T, &mut Vec<u8>)) {
     json.push(b'[');
-    for index in 0..count {
+    for (index, element) in elements.iter().enumerate() {
         writer::comma(index, json);
-        element(index, json)?;
+        write(element, json);
     }
     json.push(b']');
-    Ok(())
 }
 
 fn write_floats(values: &[f32], json: &mut Vec<u8>) {
-    json.push(b'[');
-    for (index, value) in values.iter().enumerate() {
-        writer::comma(index, json);
-        writer::float(*value, json);
-    }
-    json.push(b']');
-}
-
-/// The elements of an FP32 tensor with the same number for each row.
-fn floats(tensor: &Tensor, rows: usize) -> Result<Vec<f32>, Error> {
-    let elements = tensor.contents.as_chunks().0.iter();
-    let values: Vec<f32> = elements.map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    let has_rows = rows > 0 && values.len().is_multiple_of(rows);
-    if tensor.datatype != Datatype::Fp32 || !tensor.has_its_size() || !has_rows {
-        return Err(Error::internal("an output of the model does not have its rows"));
-    }
-    // JSON has no numbers for them.
-    if values.iter().any(|value| !value.is_finite()) {
-        return Err(Error::internal("an output of the model has a number that is not finite"));
-    }
-    Ok(values)
-}
-
-fn integers(tensor: &Tensor) -> Result<Vec<i64>, Error> {
-    match tensor.datatype == Datatype::Int64 && tensor.has_its_size() {
-        true => Ok(tensor.contents.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()),
-        false => Err(Error::internal("an output of the model does not have its size")),
-    }
-}
-
-fn texts(tensor: &Tensor) -> Result<Vec<&str>, Error> {
-    let wrong = || Error::internal("the labels of the model are not texts");
-    let read = Strings::new(&tensor.contents).map(|text| std::str::from_utf8(text.ok()?).ok());
-    read.collect::<Option<Vec<_>>>().ok_or_else(wrong)
-}
-
-fn normalised(values: &[f32]) -> Vec<f32> {
-    let length = values.iter().map(|value| value * value).sum::<f32>().sqrt().max(LENGTH_MIN);
-    values.iter().map(|value| value / length).collect()
-}
-
-/// The length that a vector of zeros counts as, as in torch's `normalize`.
-const LENGTH_MIN: f32 = 1e-12;
-
-fn cosine(one: &[f32], other: &[f32]) -> f32 {
-    let product = |one: &[f32], other: &[f32]| one.iter().zip(other).map(|(one, other)| one * other).sum::<f32>();
-    product(one, other) / (product(one, one).sqrt() * product(other, other).sqrt()).max(LENGTH_MIN)
+    list(values, json, |value, json| writer::float(*value, json));
 }
 
 /// RFC 4648, section 4.

@@ -3,27 +3,8 @@
 use base::error::Error;
 use wire::json::{Document, JsonValue, ValueKind};
 
+use super::path::TextPath;
 use crate::limits::{TEXT_DIMENSIONS_MAX, TEXTS_MAX};
-
-/// A path of the text interfaces.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TextPath {
-    /// `/embed` of TEI.
-    #[default]
-    Embed,
-    /// `/embed_sparse` of TEI.
-    EmbedSparse,
-    /// `/v1/embeddings` of OpenAI, and `/embeddings`.
-    Embeddings,
-    /// `/predict` of TEI.
-    Predict,
-    /// `/rerank`: of TEI with `texts`, of Cohere and Jina with `documents`.
-    Rerank,
-    /// `/v1/rerank` and `/v2/rerank` of Cohere and Jina.
-    RerankDocuments,
-    /// `/similarity` of TEI.
-    Similarity,
-}
 
 /// A call, checked as far as its model does not matter.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,8 +17,12 @@ pub struct TextRequest {
     pub texts: Vec<String>,
     /// The first text of each pair; `None` for single texts.
     pub queries: Option<Vec<String>>,
+    /// The tokens of each row in place of its text; an empty list for a row with a text, and `None` if all have texts.
+    pub ids: Option<Vec<Vec<u32>>>,
     /// The prompt that goes before each text.
     pub prompt_name: Option<String>,
+    /// How texts that are too long are cut off; `None` as the model does by itself.
+    pub truncation: Option<Truncation>,
     /// The first numbers of each vector that are wanted; `None` for all.
     pub dimensions: Option<usize>,
     /// True if the answer is not a list of lists: the request had one text.
@@ -50,19 +35,28 @@ pub struct TextRequest {
     pub has_documents: bool,
     /// The best results that are wanted; `None` for all.
     pub top_n: Option<usize>,
+    /// True if special tokens are left out: they are not added to texts, or not decoded.
+    pub is_without_special: bool,
 }
 
-impl TextPath {
-    /// The path, for errors.
+/// The cut of texts that are too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Truncation {
+    /// Their beginning is cut off.
+    Left,
+    /// They are refused.
+    Off,
+    /// Their end is cut off.
+    Right,
+}
+
+impl Truncation {
+    /// The name in the input `truncation` of a model.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Embed => "/embed",
-            Self::EmbedSparse => "/embed_sparse",
-            Self::Embeddings => "/v1/embeddings",
-            Self::Predict => "/predict",
-            Self::Rerank => "/rerank",
-            Self::RerankDocuments => "/v2/rerank",
-            Self::Similarity => "/similarity",
+            Self::Left => "left",
+            Self::Off => "off",
+            Self::Right => "right",
         }
     }
 }
@@ -78,69 +72,174 @@ impl TextRequest {
         if *root.kind() != ValueKind::Object {
             return Err(Error::malformed_json("the body must be a JSON object"));
         }
+        let path = of_own_task(path, root);
         let mut call = Self { path, model: text(root, "model")?, ..Self::default() };
-        refuse_unlike(root, "truncate", true, "long texts are truncated to what the model takes")?;
+        call.read_options(root)?;
+        call.read_inputs(root)?;
+        call.check_inputs()?;
+        Ok(call)
+    }
+
+    fn read_options(&mut self, root: JsonValue<'_, '_>) -> Result<(), Error> {
+        // `/similarity` has them in an object of their own.
+        let options = root.given("parameters").filter(|_| self.path == TextPath::Similarity).unwrap_or(root);
         refuse_unlike(root, "raw_scores", false, "scores are those of the model's head")?;
         refuse_unlike(root, "normalize", true, "vectors are those of the model, most of which are normalised")?;
-        if let Some(direction) =
-            text(root, "truncation_direction")?.filter(|direction| !direction.eq_ignore_ascii_case("right"))
-        {
-            return Err(Error::invalid(format!(
-                "'truncation_direction' is '{direction}': texts are truncated on the right"
-            )));
-        }
-        call.prompt_name = text(root, "prompt_name")?;
-        call.dimensions = count(root, "dimensions", TEXT_DIMENSIONS_MAX)?;
-        match path {
-            TextPath::Embed | TextPath::EmbedSparse => call.take_texts(required(root, "inputs")?, "inputs")?,
-            TextPath::Embeddings => {
-                call.take_texts(required(root, "input")?, "input")?;
-                call.is_base64 = match text(root, "encoding_format")?.as_deref() {
-                    None | Some("float") => false,
-                    Some("base64") => true,
-                    Some(other) => {
-                        return Err(Error::invalid(format!(
-                            "'encoding_format' is '{other}': must be 'float' or 'base64'"
-                        )));
-                    }
-                };
+        let direction = match text(options, "truncation_direction")?.map(|text| text.to_ascii_lowercase()).as_deref() {
+            None => None,
+            Some("left") => Some(Truncation::Left),
+            Some("right") => Some(Truncation::Right),
+            Some(other) => {
+                return Err(Error::invalid(format!("'truncation_direction' is '{other}': must be 'left' or 'right'")));
             }
-            TextPath::Predict => call.take_sequences(required(root, "inputs")?)?,
+        };
+        self.truncation = if flag(options, "truncate", true)? { direction } else { Some(Truncation::Off) };
+        self.prompt_name = text(options, "prompt_name")?;
+        self.dimensions = count(root, "dimensions", TEXT_DIMENSIONS_MAX)?;
+        self.is_base64 = match text(root, "encoding_format")?.filter(|_| self.path == TextPath::Embeddings).as_deref() {
+            None | Some("float") => false,
+            Some("base64") => true,
+            Some(other) => {
+                return Err(Error::invalid(format!("'encoding_format' is '{other}': must be 'float' or 'base64'")));
+            }
+        };
+        Ok(())
+    }
+
+    fn read_inputs(&mut self, root: JsonValue<'_, '_>) -> Result<(), Error> {
+        match self.path {
+            TextPath::Embed | TextPath::EmbedAll | TextPath::EmbedSparse | TextPath::Own => {
+                self.take_inputs(required(root, "inputs")?, "inputs")
+            }
+            TextPath::Embeddings => self.take_inputs(required(root, "input")?, "input"),
+            TextPath::Classify => self.take_texts(required(root, "input")?, "input"),
+            TextPath::Predict => self.take_sequences(required(root, "inputs")?),
+            TextPath::Tokenize => {
+                self.is_without_special = !flag(root, "add_special_tokens", true)?;
+                self.take_texts(required(root, "inputs")?, "inputs")
+            }
+            TextPath::Decode => {
+                self.is_without_special = flag(root, "skip_special_tokens", true)?;
+                self.take_ids(required(root, "ids")?)
+            }
             TextPath::Similarity => {
                 let inputs = required(root, "inputs")?;
                 let source = text(inputs, "source_sentence")?;
                 let source = source.ok_or_else(|| Error::invalid("'inputs' must have a string 'source_sentence'"))?;
-                call.take_texts(required(inputs, "sentences")?, "sentences")?;
-                call.texts.insert(0, source);
+                self.take_texts(required(inputs, "sentences")?, "sentences")?;
+                self.texts.insert(0, source);
+                Ok(())
             }
             TextPath::Rerank if root.given("texts").is_some() => {
-                call.take_ranked(root, "texts")?;
-                call.returns_texts = flag(root, "return_text")?;
+                self.take_ranked(root, "texts")?;
+                self.returns_texts = flag(root, "return_text", false)?;
+                Ok(())
             }
             TextPath::Rerank | TextPath::RerankDocuments => {
-                call.has_documents = true;
-                call.take_ranked(root, "documents")?;
-                call.returns_texts = flag(root, "return_documents")?;
-                call.top_n = count(root, "top_n", TEXTS_MAX)?;
+                self.has_documents = true;
+                self.take_ranked(root, "documents")?;
+                self.returns_texts = flag(root, "return_documents", false)?;
+                self.top_n = count(root, "top_n", TEXTS_MAX)?;
+                Ok(())
             }
         }
-        if call.texts.iter().any(String::is_empty) {
+    }
+
+    /// Checks the texts of a call, however it came.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there are none or too many, a text is empty, or a prompt goes before tokens.
+    pub fn check_inputs(&self) -> Result<(), Error> {
+        let ids = self.ids.as_deref().unwrap_or_default();
+        let is_empty = |(row, text): (usize, &String)| text.is_empty() && ids.get(row).is_none_or(Vec::is_empty);
+        if self.texts.is_empty() || self.texts.iter().enumerate().any(is_empty) {
             return Err(Error::invalid("'inputs' cannot be empty: a text has no characters"));
         }
-        Ok(call)
+        if self.texts.len() > TEXTS_MAX {
+            let count = self.texts.len();
+            return Err(Error::invalid(format!("'inputs' has {count} texts, more than the {TEXTS_MAX} allowed")));
+        }
+        if let Some(name) = self.prompt_name.as_ref().filter(|_| self.ids.is_some()) {
+            return Err(Error::invalid(format!(
+                "'prompt_name' is '{name}', but there are token ids, which are taken as they are: send the text"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Characters of the texts, and numbers of tokens that came in place of texts.
+    pub fn character_count(&self) -> usize {
+        let texts = self.texts.iter().chain(self.queries.iter().flatten());
+        let ids = self.ids.iter().flatten().map(Vec::len);
+        texts.map(|text| text.chars().count()).chain(ids).sum()
+    }
+
+    /// Takes a text or its ids, or a list of these.
+    fn take_inputs(&mut self, value: JsonValue<'_, '_>, name: &str) -> Result<(), Error> {
+        if value.elements().next().is_some_and(|first| matches!(first.kind(), ValueKind::Integer(_))) {
+            self.is_single = true;
+            return self.push_ids(value, name);
+        }
+        if value.elements().all(|element| element.as_str().is_some()) {
+            return self.take_texts(value, name);
+        }
+        check_list(value, name)?;
+        value.elements().try_for_each(|element| match (element.as_str(), element.kind()) {
+            (Some(text), _) => {
+                self.push_text(text);
+                Ok(())
+            }
+            (None, ValueKind::Array) => self.push_ids(element, name),
+            (None, _) => Err(not_texts(name, element, "texts or lists of token ids")),
+        })
+    }
+
+    /// Takes a list of ids, or a list of such lists.
+    fn take_ids(&mut self, value: JsonValue<'_, '_>) -> Result<(), Error> {
+        const NAME: &str = "ids";
+        check_list(value, NAME)?;
+        if value.elements().any(|element| *element.kind() == ValueKind::Array) {
+            return value.elements().try_for_each(|element| self.push_ids(element, NAME));
+        }
+        self.is_single = true;
+        self.push_ids(value, NAME)
+    }
+
+    fn push_text(&mut self, text: &str) {
+        self.texts.push(text.to_owned());
+        if let Some(ids) = &mut self.ids {
+            ids.push(Vec::new());
+        }
+    }
+
+    fn push_ids(&mut self, value: JsonValue<'_, '_>, name: &str) -> Result<(), Error> {
+        let id = |element: JsonValue<'_, '_>| {
+            let id = element.as_u64().and_then(|id| u32::try_from(id).ok());
+            id.ok_or_else(|| not_texts(name, element, "token ids, integers from 0 to 4294967295,"))
+        };
+        if *value.kind() != ValueKind::Array {
+            return Err(not_texts(name, value, "lists of token ids"));
+        }
+        let row: Vec<u32> = value.elements().map(id).collect::<Result<_, _>>()?;
+        if row.is_empty() {
+            return Err(Error::invalid(format!("'{name}' cannot be empty: a list has no token ids")));
+        }
+        let rows = self.texts.len();
+        self.ids.get_or_insert_with(|| vec![Vec::new(); rows]).push(row);
+        self.texts.push(String::new());
+        Ok(())
     }
 
     /// Takes a text, or a list of texts.
     fn take_texts(&mut self, value: JsonValue<'_, '_>, name: &str) -> Result<(), Error> {
         if let Some(text) = value.as_str() {
             self.is_single = true;
-            self.texts.push(text.to_owned());
+            self.push_text(text);
             return Ok(());
         }
         check_list(value, name)?;
         for element in value.elements() {
-            let text = element.as_str().ok_or_else(|| not_texts(name, element))?;
-            self.texts.push(text.to_owned());
+            self.push_text(element.as_str().ok_or_else(|| not_texts(name, element, "texts"))?);
         }
         Ok(())
     }
@@ -152,7 +251,7 @@ impl TextRequest {
             self.is_single = true;
             return match value.as_str() {
                 Some(text) => {
-                    self.texts.push(text.to_owned());
+                    self.push_text(text);
                     Ok(())
                 }
                 None => self.take_sequence(value),
@@ -170,9 +269,9 @@ impl TextRequest {
     fn take_sequence(&mut self, value: JsonValue<'_, '_>) -> Result<(), Error> {
         let texts: Option<Vec<_>> = value.elements().take(3).map(JsonValue::as_str).collect();
         match texts.as_deref() {
-            Some([text]) => self.texts.push((*text).to_owned()),
+            Some([text]) => self.push_text(text),
             Some([query, text]) => {
-                self.texts.push((*text).to_owned());
+                self.push_text(text);
                 self.queries.get_or_insert_default().push((*query).to_owned());
             }
             _ => {
@@ -193,10 +292,20 @@ impl TextRequest {
         for element in list.elements() {
             // A document may be an object with its text.
             let text = element.as_str().or_else(|| element.get("text").and_then(JsonValue::as_str));
-            self.texts.push(text.ok_or_else(|| not_texts(name, element))?.to_owned());
+            self.push_text(text.ok_or_else(|| not_texts(name, element, "texts"))?);
         }
         self.queries = Some(vec![query; self.texts.len()]);
         Ok(())
+    }
+}
+
+/// The path of a call to the address of the server or of a model alone, which is for the model's own task.
+fn of_own_task(path: TextPath, root: JsonValue<'_, '_>) -> TextPath {
+    let is_object = |name: &str| root.given(name).is_some_and(|value| *value.kind() == ValueKind::Object);
+    match path {
+        TextPath::Own if root.given("query").is_some() => TextPath::Rerank,
+        TextPath::Own if is_object("inputs") => TextPath::Similarity,
+        path => path,
     }
 }
 
@@ -206,19 +315,15 @@ fn check_list(value: JsonValue<'_, '_>, name: &str) -> Result<(), Error> {
     }
     match value.elements().count() {
         0 => Err(Error::invalid(format!("'{name}' cannot be empty"))),
-        count if count > TEXTS_MAX => {
+        count if count > TEXTS_MAX && name != "ids" => {
             Err(Error::invalid(format!("'{name}' has {count} texts, more than the {TEXTS_MAX} allowed")))
         }
         _ => Ok(()),
     }
 }
 
-fn not_texts(name: &str, element: JsonValue<'_, '_>) -> Error {
-    let advice = match element.kind() {
-        ValueKind::Integer(_) | ValueKind::Array => ": token ids are not taken, send the text",
-        _ => "",
-    };
-    Error::invalid(format!("'{name}' must have texts, but has {}{advice}", kind(element)))
+fn not_texts(name: &str, element: JsonValue<'_, '_>, wanted: &str) -> Error {
+    Error::invalid(format!("'{name}' must have {wanted}, but has {}", kind(element)))
 }
 
 fn required<'d, 'a>(root: JsonValue<'d, 'a>, name: &str) -> Result<JsonValue<'d, 'a>, Error> {
@@ -232,8 +337,8 @@ fn text(root: JsonValue<'_, '_>, name: &str) -> Result<Option<String>, Error> {
     Ok(Some(text.to_owned()))
 }
 
-fn flag(root: JsonValue<'_, '_>, name: &str) -> Result<bool, Error> {
-    let Some(value) = root.given(name) else { return Ok(false) };
+fn flag(root: JsonValue<'_, '_>, name: &str, default: bool) -> Result<bool, Error> {
+    let Some(value) = root.given(name) else { return Ok(default) };
     value.as_bool().ok_or_else(|| Error::invalid(format!("'{name}' must be true or false, but is {}", kind(value))))
 }
 
@@ -246,11 +351,9 @@ fn count(root: JsonValue<'_, '_>, name: &str, most: usize) -> Result<Option<usiz
 
 /// Refuses a flag whose value the server cannot follow.
 fn refuse_unlike(root: JsonValue<'_, '_>, name: &str, served: bool, why: &str) -> Result<(), Error> {
-    let Some(value) = root.given(name) else { return Ok(()) };
-    match value.as_bool() {
-        Some(value) if value == served => Ok(()),
-        Some(value) => Err(Error::invalid(format!("'{name}' is {value}, which is not served: {why}"))),
-        None => Err(Error::invalid(format!("'{name}' must be true or false, but is {}", kind(value)))),
+    match flag(root, name, served)? {
+        value if value == served => Ok(()),
+        value => Err(Error::invalid(format!("'{name}' is {value}, which is not served: {why}"))),
     }
 }
 

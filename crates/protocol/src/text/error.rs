@@ -4,7 +4,7 @@ use base::error::{Code, Error};
 use wire::json::writer;
 use wire::message::Reply;
 
-use super::call::TextPath;
+use super::path::TextPath;
 
 const JSON: &str = "application/json";
 
@@ -24,14 +24,29 @@ pub fn error_reply(path: TextPath, error: &Error) -> Reply {
         code => (code.on_wire().0, "Validation"),
     };
     let mut json = Vec::new();
-    if path == TextPath::Embeddings {
+    let text = shown_text(error);
+    if path.is_of_openai() {
         json.extend_from_slice(b"{\"message\":");
-        writer::string(error.text(), &mut json);
+        writer::string(text, &mut json);
         json.extend_from_slice(format!(",\"code\":{status},\"type\":\"{kind}\"}}").as_bytes());
     } else {
         json.extend_from_slice(b"{\"error\":");
-        writer::string(error.text(), &mut json);
+        writer::string(text, &mut json);
         json.extend_from_slice(format!(",\"error_type\":\"{kind}\"}}").as_bytes());
     }
     Reply::new(status, JSON, json)
+}
+
+/// The reply of `/health`.
+pub fn health_reply(is_ready: bool) -> Reply {
+    match is_ready {
+        true => Reply { status: 200, ..Reply::default() },
+        false => Reply::new(503, JSON, &br#"{"error":"unhealthy","error_type":"Unhealthy"}"#[..]),
+    }
+}
+
+/// The text of an error. One about the length of a text begins as TEI's does, without the place of the step.
+pub fn shown_text(error: &Error) -> &str {
+    let text = error.text();
+    text.find("`inputs` must have").and_then(|at| text.get(at..)).unwrap_or(text)
 }

@@ -7,7 +7,11 @@
 //! | embed | `text` BYTES, `prompt_name` BYTES if it is optional | `embedding` FP32 [rows, size] |
 //! | sparse embed | the same | `index` INT64, `value` FP32 [rows, n], `count` INT64: those of a row that count |
 //! | rerank | `query`, `text` BYTES | `score` FP32, one for each row |
+//! | tokens of embed | the same, and `token_ids` INT64 [rows, n] in place of texts | `token_embedding` FP32 [rows, n, size], `token_mask` INT64 |
 //! | classify | `text` BYTES | `label` BYTES, `score` FP32 [rows, classes], the best first; or `score` alone |
+//!
+//! The optional input `truncation` BYTES says how texts are cut off, the optional output `token_count` counts tokens, and the
+//! step `tokenize` of a model shows them.
 //!
 //! Models of hub folders have these tensors, and so may any other model. Sources: TEI's `docs/openapi.json` and
 //! `router/src/http/types.rs` (1.9), OpenAI's and Cohere's references.
@@ -15,12 +19,21 @@
 mod answer;
 mod call;
 mod error;
+mod model_facts;
+mod path;
 mod task;
+mod tei;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 mod tests;
+mod times;
+mod values;
 
-pub use answer::{AnswerFacts, encode, models_json};
-pub use call::{TextPath, TextRequest};
-pub use error::{error_reply, reply};
-pub use task::{TextTask, request};
+pub use answer::{AnswerFacts, TextOutcome, encode, models_json};
+pub use call::{TextRequest, Truncation};
+pub use error::{error_reply, health_reply, reply, shown_text};
+pub use model_facts::TextModelFacts;
+pub use path::TextPath;
+pub use task::{TextTask, request, token_count, tokenizer};
+pub use tei::{RerankTexts, TeiRpc};
+pub use times::TextTimes;

@@ -5,11 +5,14 @@ use base::tensor::{Datatype, Shape, Tensor, strings};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::call::{TextPath, TextRequest};
-use crate::check::{self, NamedTensor};
+use super::call::{TextRequest, Truncation};
+use super::path::TextPath;
+use crate::check::{self, AskedOutput, NamedTensor};
 use crate::infer::{InferRequest, ResponsePlan, SequenceParameters};
+use crate::limits::TEXT_IDS_MAX;
 use model::ModelSpec;
 use model::parameters::Parameters;
+use model::spec::steps::ShowsTokens;
 
 /// The work of a text model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,34 +66,16 @@ impl TextTask {
     }
 }
 
-impl TextPath {
-    /// Returns true if the path is for models of this task.
-    pub const fn takes(self, task: TextTask) -> bool {
-        match self {
-            Self::Embed | Self::Embeddings | Self::Similarity => matches!(task, TextTask::Embed),
-            Self::EmbedSparse => matches!(task, TextTask::SparseEmbed),
-            Self::Predict => matches!(task, TextTask::Classify | TextTask::Rerank),
-            Self::Rerank | Self::RerankDocuments => matches!(task, TextTask::Rerank),
-        }
-    }
-
-    const fn wanted(self) -> &'static str {
-        match self {
-            Self::Embed | Self::Embeddings | Self::Similarity => {
-                "an embedding model (input 'text' BYTES, output 'embedding' FP32)"
-            }
-            Self::EmbedSparse => "a sparse embedding model (input 'text' BYTES, outputs 'index', 'value', 'count')",
-            Self::Predict => "a classifier (input 'text' BYTES, outputs 'label' and 'score') or a reranker",
-            Self::Rerank | Self::RerankDocuments => "a reranker (inputs 'query' and 'text' BYTES, output 'score' FP32)",
-        }
-    }
-}
-
 impl TextRequest {
-    /// Returns true if a model of this task answers the call: pairs of texts are for rerankers.
-    pub fn is_for(&self, task: TextTask) -> bool {
+    /// Returns true if a model answers the call: pairs of texts are for rerankers, and tokens are of a tokenizer.
+    pub fn is_for(&self, spec: &ModelSpec) -> bool {
+        let Some(task) = TextTask::of(spec) else { return false };
+        if self.path.is_of_tokenizer() {
+            return tokenizer(spec).is_some();
+        }
         let is_pair = self.queries.as_ref().is_some_and(|queries| !queries.is_empty());
-        self.path.takes(task) && (self.path != TextPath::Predict || is_pair == (task == TextTask::Rerank))
+        let has_tokens = self.path != TextPath::EmbedAll || spec.output_index(TOKEN_VECTORS).is_some();
+        has_tokens && self.path.takes(task) && (self.path != TextPath::Predict || is_pair == (task == TextTask::Rerank))
     }
 }
 
@@ -99,7 +84,8 @@ impl TextRequest {
 /// # Errors
 /// `InvalidArgument` if the model is of another task, or the call does not fit it.
 pub fn request(call: &TextRequest, spec: &ModelSpec) -> Result<InferRequest, Error> {
-    let task = TextTask::of(spec).filter(|task| call.path.takes(*task));
+    let has_tokens = call.path != TextPath::EmbedAll || spec.output_index(TOKEN_VECTORS).is_some();
+    let task = TextTask::of(spec).filter(|task| call.path.takes(*task) && has_tokens);
     let Some(task) = task else {
         let wanted = call.path.wanted();
         return Err(Error::invalid(format!(
@@ -135,8 +121,22 @@ pub fn request(call: &TextRequest, spec: &ModelSpec) -> Result<InferRequest, Err
         }
         inputs.push(column("prompt_name", std::iter::repeat_n(name.as_str(), rows)));
     }
+    if let Some(truncation) = call.truncation {
+        match spec.input_index("truncation") {
+            Some(_) => inputs.push(column("truncation", std::iter::repeat_n(truncation.name(), rows))),
+            // Models cut off at the end by themselves.
+            None if truncation == Truncation::Right => {}
+            None => return Err(no_input(spec, "truncation", "texts are cut off as the model does by itself")),
+        }
+    }
+    if let Some(ids) = &call.ids {
+        if spec.input_index(TOKEN_IDS).is_none() {
+            return Err(no_input(spec, TOKEN_IDS, "it takes no token ids: send the text"));
+        }
+        inputs.push(id_rows(ids)?);
+    }
     let (inputs, rows) = check::check(spec, "", &mut inputs)?;
-    let outputs = check::check_outputs(spec, "", &[], false)?;
+    let outputs = check::check_outputs(spec, "", &asked_outputs(call, spec), false)?;
     Ok(InferRequest {
         inputs,
         rows,
@@ -146,6 +146,76 @@ pub fn request(call: &TextRequest, spec: &ModelSpec) -> Result<InferRequest, Err
         parameters: Parameters::default(),
         plan: ResponsePlan { outputs, ..ResponsePlan::default() },
     })
+}
+
+/// The vectors of tokens, which models of hub folders give on request.
+pub(super) const TOKEN_VECTORS: &str = "token_embedding";
+/// The tokens that are not padding.
+pub(super) const TOKEN_MASK: &str = "token_mask";
+/// The number of tokens of each row.
+const TOKEN_COUNT: &str = "token_count";
+/// The tokens of a row in place of its text.
+const TOKEN_IDS: &str = "token_ids";
+
+/// The outputs that the answer is made of.
+fn asked_outputs<'a>(call: &TextRequest, spec: &'a ModelSpec) -> SmallVec<[AskedOutput<'a>; 4]> {
+    let asked = |name: &'a str| AskedOutput { name, is_binary: false, class_count: 0 };
+    if call.path == TextPath::EmbedAll {
+        let names = [TOKEN_VECTORS, TOKEN_MASK, TOKEN_COUNT].into_iter();
+        return names.filter(|name| spec.output_index(name).is_some()).map(asked).collect();
+    }
+    let count = spec.outputs.iter().filter(|output| output.name == TOKEN_COUNT && !spec.is_usual_output(TOKEN_COUNT));
+    spec.usual_outputs().chain(count).map(|output| asked(&output.name)).collect()
+}
+
+fn no_input(spec: &ModelSpec, name: &str, why: &str) -> Error {
+    Error::invalid(format!("model '{}' has no input '{name}': {why}", spec.name))
+}
+
+/// The tokenizer of a model's steps.
+pub fn tokenizer(spec: &ModelSpec) -> Option<&dyn ShowsTokens> {
+    spec.steps.as_ref()?.list.tokenizer()
+}
+
+/// The number of tokens of all texts, if the model counts them.
+pub fn token_count(spec: &ModelSpec, outputs: &[Tensor]) -> Option<u64> {
+    let tensor = outputs.get(spec.output_index(TOKEN_COUNT)?)?;
+    if tensor.is_missing() {
+        return None;
+    }
+    match tensor.datatype {
+        Datatype::Int64 => {
+            Some(tensor.contents.as_chunks().0.iter().map(|count| i64::from_le_bytes(*count).unsigned_abs()).sum())
+        }
+        Datatype::Int32 => {
+            let counts = tensor.contents.as_chunks().0.iter();
+            Some(counts.map(|count| u64::from(i32::from_le_bytes(*count).unsigned_abs())).sum())
+        }
+        _ => None,
+    }
+}
+
+/// A tensor with the token ids of each row, -1 behind the last.
+///
+/// # Errors
+/// `InvalidArgument` for more than [`TEXT_IDS_MAX`] with padding.
+fn id_rows(ids: &[Vec<u32>]) -> Result<NamedTensor<'static>, Error> {
+    let width = ids.iter().map(Vec::len).max().unwrap_or_default();
+    if ids.len().saturating_mul(width) > TEXT_IDS_MAX {
+        return Err(Error::invalid(format!(
+            "{} lists with up to {width} token ids are more than {TEXT_IDS_MAX} with padding: send fewer at a time",
+            ids.len()
+        )));
+    }
+    let mut contents = Vec::with_capacity(ids.len().saturating_mul(width).saturating_mul(size_of::<i64>()));
+    for row in ids {
+        let padding = std::iter::repeat_n(-1, width.saturating_sub(row.len()));
+        let padded = row.iter().map(|id| i64::from(*id)).chain(padding);
+        padded.for_each(|id: i64| contents.extend_from_slice(&id.to_le_bytes()));
+    }
+    let size = |size| i64::try_from(size).unwrap_or(i64::MAX);
+    let shape = Shape::from_slice(&[size(ids.len()), size(width)]);
+    Ok(NamedTensor::new(TOKEN_IDS, Some(Datatype::Int64), shape, Bytes::from(contents)))
 }
 
 /// A tensor of one text in each row.

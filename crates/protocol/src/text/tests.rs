@@ -1,5 +1,7 @@
 //! Calls and answers of the text interfaces, as tables.
 
+mod table;
+
 use base::error::Code;
 use base::tensor::{Datatype, Shape, Tensor, strings};
 use bytes::Bytes;
@@ -67,7 +69,15 @@ fn a_body_is_texts_and_options() {
     };
     check(TextPath::Embed, r#"{"inputs": "a"}"#, &["a"], true);
     check(TextPath::Embed, r#"{"inputs": ["a", "b"], "truncate": true, "normalize": true}"#, &["a", "b"], false);
-    check(TextPath::Embed, r#"{"inputs": "a", "truncate": null, "truncation_direction": "Right"}"#, &["a"], true);
+    let cut = |options: &str| read(TextPath::Embed, &format!(r#"{{"inputs": "a"{options}}}"#)).unwrap().truncation;
+    assert_eq!(cut(r#", "truncate": null"#), None);
+    assert_eq!(cut(r#", "truncate": true, "truncation_direction": "Right""#), Some(Truncation::Right));
+    assert_eq!(cut(r#", "truncation_direction": "left""#), Some(Truncation::Left));
+    assert_eq!(cut(r#", "truncate": false, "truncation_direction": "left""#), Some(Truncation::Off));
+    let call = check(TextPath::Embeddings, r#"{"input": [1, 2]}"#, &[""], true);
+    assert_eq!(call.ids, Some(vec![vec![1, 2]]));
+    let call = check(TextPath::EmbedAll, r#"{"inputs": ["a", [7], "b"]}"#, &["a", "", "b"], false);
+    assert_eq!((call.ids.as_ref().unwrap().len(), call.character_count()), (3, 3));
     let call = check(TextPath::EmbedSparse, r#"{"inputs": ["é"], "prompt_name": "query"}"#, &["é"], false);
     assert_eq!(call.prompt_name.as_deref(), Some("query"));
     let body = r#"{"input": "a", "model": "m", "user": "me", "encoding_format": "base64", "dimensions": 2}"#;
@@ -102,20 +112,21 @@ const WRONG: &[(TextPath, &str, &str)] = &[
     (TextPath::Embed, r#"{"inputs": ["a", ""]}"#, "'inputs' cannot be empty: a text has no characters"),
     (
         TextPath::Embed,
-        r#"{"inputs": [1, 2]}"#,
-        "'inputs' must have texts, but has a number: token ids are not taken, send the text",
+        r#"{"inputs": [1, "a"]}"#,
+        "'inputs' must have token ids, integers from 0 to 4294967295, but has a text",
     ),
     (
         TextPath::Embed,
-        r#"{"inputs": [[1], [2]]}"#,
-        "'inputs' must have texts, but has a list: token ids are not taken, send the text",
+        r#"{"inputs": [[1], [-2]]}"#,
+        "'inputs' must have token ids, integers from 0 to 4294967295, but has a number",
     ),
-    (TextPath::Embed, r#"{"inputs": [true]}"#, "'inputs' must have texts, but has true or false"),
+    (TextPath::Embed, r#"{"inputs": [[1], []]}"#, "'inputs' cannot be empty: a list has no token ids"),
     (
         TextPath::Embed,
-        r#"{"inputs": "a", "truncate": false}"#,
-        "'truncate' is false, which is not served: long texts are truncated to what the model takes",
+        r#"{"inputs": [1], "prompt_name": "q"}"#,
+        "'prompt_name' is 'q', but there are token ids, which are taken as they are: send the text",
     ),
+    (TextPath::Embed, r#"{"inputs": [true]}"#, "'inputs' must have texts or lists of token ids, but has true or false"),
     (TextPath::Embed, r#"{"inputs": "a", "truncate": 1}"#, "'truncate' must be true or false, but is a number"),
     (
         TextPath::Embed,
@@ -124,8 +135,8 @@ const WRONG: &[(TextPath, &str, &str)] = &[
     ),
     (
         TextPath::Embed,
-        r#"{"inputs": "a", "truncation_direction": "Left"}"#,
-        "'truncation_direction' is 'Left': texts are truncated on the right",
+        r#"{"inputs": "a", "truncation_direction": "Up"}"#,
+        "'truncation_direction' is 'up': must be 'left' or 'right'",
     ),
     (TextPath::Embed, r#"{"inputs": "a", "prompt_name": 1}"#, "'prompt_name' must be a text, but is a number"),
     (TextPath::Embed, r#"{"inputs": "a", "dimensions": 0}"#, "'dimensions' must be an integer from 1 to 1048576"),
@@ -229,7 +240,8 @@ fn the_task_of_a_model_follows_from_its_tensors() {
 
 fn answered(path: TextPath, body: &str, spec: &ModelSpec, outputs: &[Tensor]) -> String {
     let call = read(path, body).unwrap();
-    let json = encode(&call, spec, outputs, AnswerFacts { id: "1f", tokens: Some(7) });
+    let outcome = TextOutcome::Outputs(outputs.to_vec());
+    let json = encode(&call, spec, &outcome, AnswerFacts { id: "1f", created: 9, tokens: Some(7) });
     json.map_or_else(|error| error.text().to_owned(), |json| String::from_utf8(json).unwrap())
 }
 
@@ -303,7 +315,8 @@ fn outputs_that_do_not_fit_are_the_models_fault() {
     let check = |path, body: &str, spec: &ModelSpec, outputs: &[Tensor], want: &str| {
         assert_eq!(answered(path, body, spec, outputs), want);
         let call = read(path, body).unwrap();
-        let error = encode(&call, spec, outputs, AnswerFacts { id: "", tokens: None }).unwrap_err();
+        let outcome = TextOutcome::Outputs(outputs.to_vec());
+        let error = encode(&call, spec, &outcome, AnswerFacts { id: "", created: 0, tokens: None }).unwrap_err();
         assert_eq!(error.code(), Code::Internal);
     };
     let two = r#"{"inputs": ["a", "b"]}"#;

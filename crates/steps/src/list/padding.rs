@@ -115,7 +115,8 @@ impl StepList {
                 ("lengths", PlacedValue::String(tensor)) => lengths = Some(tensor.clone()),
                 ("side", PlacedValue::String(side)) if side == "left" || side == "right" => is_left = side == "left",
                 ("multiple_of", PlacedValue::Number(number)) => {
-                    let number = number.parse::<u32>().ok().filter(|number| (1..=PADDING_MULTIPLE_MAX).contains(number));
+                    let number =
+                        number.parse::<u32>().ok().filter(|number| (1..=PADDING_MULTIPLE_MAX).contains(number));
                     let why = format!("must be an integer from 1 to {PADDING_MULTIPLE_MAX}");
                     multiple = number.ok_or_else(|| fault(&why))?;
                 }

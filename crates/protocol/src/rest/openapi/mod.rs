@@ -271,6 +271,51 @@ const ENDPOINTS: &[RestEndpoint] = &[
         Json("Object"),
         Json("Object"),
     ),
+    RestEndpoint::post(
+        "/",
+        "ownTask",
+        "Texts for the only model of texts, as its task is",
+        Json("Object"),
+        Json("Object"),
+    ),
+    RestEndpoint::post(
+        "/models/{model}",
+        "modelOwnTask",
+        "Texts for a model, as its task is",
+        Json("Object"),
+        Json("Object"),
+    ),
+    RestEndpoint::post(
+        "[/models/{model}]/embed_all",
+        "embedAll",
+        "Texts to a vector for each token",
+        Json("Object"),
+        Json("Object"),
+    ),
+    RestEndpoint::post(
+        "[/models/{model}]/tokenize",
+        "tokenize",
+        "Texts to their tokens",
+        Json("Object"),
+        Json("Object"),
+    ),
+    RestEndpoint::post("[/models/{model}]/decode", "decode", "Token ids to texts", Json("Object"), Json("Object")),
+    RestEndpoint::post(
+        "[/models/{model}]/classify",
+        "classify",
+        "Texts to the probabilities of classes, in the form of vLLM",
+        Json("Object"),
+        Json("Object"),
+    ),
+    RestEndpoint::post(
+        "[/models/{model}]/v1/classify",
+        "classifyV1",
+        "Texts to the probabilities of classes, in the form of vLLM",
+        Json("Object"),
+        Json("Object"),
+    ),
+    RestEndpoint::get("[/models/{model}]/info", "textInfo", "A model of texts and its bounds", Json("Object")),
+    RestEndpoint::get("/health", "textHealth", "Whether the server can serve all of its models", Nothing),
     RestEndpoint::get("/v1/models", "textModels", "The models, in the form of OpenAI", Json("Object")),
     RestEndpoint::post(
         "/v2/repository[/{repository}]/index",
@@ -433,12 +478,19 @@ mod tests {
                 TextPath::Rerank => 30,
                 TextPath::RerankDocuments => 31,
                 TextPath::Similarity => 32,
+                TextPath::Classify => 34,
+                TextPath::Decode => 35,
+                TextPath::EmbedAll => 36,
+                TextPath::Own => 37,
+                TextPath::Tokenize => 38,
             },
             Route::TextModels => 33,
+            Route::TextHealth => 39,
+            Route::TextInfo(_) => 40,
             Route::Metrics | Route::Hosted(_) => panic!("on ports of hosting services, which have their own contract"),
         }
     }
-    const ROUTE_COUNT: usize = 34;
+    const ROUTE_COUNT: usize = 41;
 
     #[test]
     fn every_route_is_in_the_document_and_nothing_else() {

@@ -116,7 +116,7 @@ fn generate_response(spec: &ModelSpec) -> String {
     let own = ["model_name", "model_version", "id"];
     let mut members: Vec<_> = own.iter().map(|name| (*name, TEXT.to_owned())).collect();
     // The members of the response itself come before outputs of the same names.
-    let outputs = spec.outputs.iter().filter(|output| !own.contains(&&*output.name));
+    let outputs = spec.usual_outputs().filter(|output| !own.contains(&&*output.name));
     members.extend(outputs.map(|output| (&*output.name, value(output))));
     object(&["model_name", "model_version"], &members, true)
 }
