@@ -50,7 +50,8 @@ fn ask(question: &ModelQuestion) -> Result<HttpAnswer, String> {
         if described.status != 200 {
             return Ok(described);
         }
-        let name = only_input(model, &described.body)?;
+        let config = client.get(&format!("/v2/models/{model}/config"), &question.headers).map_err(cannot)?;
+        let name = only_input(model, &described.body, &config.body)?;
         let body = generate_body(&[(name.as_str(), value.as_str())]);
         return post(&mut client, &format!("/v2/models/{model}/generate"), "application/json", &body);
     }
@@ -69,12 +70,20 @@ fn ask(question: &ModelQuestion) -> Result<HttpAnswer, String> {
     post(&mut client, &format!("/v2/models/{model}/generate"), "application/json", &generate_body(&values))
 }
 
-/// Returns the name of a model's only input, from its metadata.
-fn only_input(model: &str, metadata: &[u8]) -> Result<String, String> {
+/// Returns the name of a model's only input that must be given, from its metadata and its configuration.
+fn only_input(model: &str, metadata: &[u8], config: &[u8]) -> Result<String, String> {
     let document = Document::parse(metadata, &[]).map_err(|_| format!("the metadata of {model} is no JSON"))?;
+    // A server of another kind may not have it.
+    let config = Document::parse(config, &[]).ok();
+    let configured = config.iter().filter_map(|config| config.root().get("input")).flat_map(|inputs| inputs.elements());
+    let optional: Vec<_> = configured
+        .filter(|input| input.get("optional").and_then(|optional| optional.as_bool()) == Some(true))
+        .filter_map(|input| input.get("name")?.as_str())
+        .collect();
     let inputs = document.root().get("inputs");
     let inputs = inputs.iter().flat_map(|inputs| inputs.elements());
-    let names: Vec<_> = inputs.filter_map(|input| input.get("name")?.as_str()).collect();
+    let names = inputs.filter_map(|input| input.get("name")?.as_str());
+    let names: Vec<_> = names.filter(|name| !optional.contains(name)).collect();
     match names.as_slice() {
         [name] => Ok((*name).to_owned()),
         names => {
