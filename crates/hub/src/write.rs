@@ -84,7 +84,7 @@ pub struct IoText {
 impl IoText {
     /// One element a row.
     pub const fn scalar(name: &'static str, datatype: &'static str) -> Self {
-        Self { name, datatype, dims: None, is_matrix: false, is_optional: false }
+        Self { name, datatype, dims: None, is_optional: false }
     }
 
     /// A list of `size` elements a row; `None` for a variable count.

@@ -1,1 +1,268 @@
+//! The interfaces of text models (`protocol::text`) over HTTP/1.1 and HTTP/2: a call finds its model, runs as an inference
+//! request, and is answered in the form of its path.
 
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::budget::ReceiveReservation;
+use crate::error::{Code, Error};
+use crate::metrics::Departure;
+use crate::model::ModelSpec;
+use crate::protocol::limits::TEXT_BODY_SIZE_MAX;
+use crate::protocol::policy::{self, ForwardedFields};
+use crate::protocol::text::{self, AnswerFacts, TextModelFacts, TextOutcome, TextPath, TextRequest, TextTimes};
+use crate::queue::served_model::ServedModel;
+use crate::runtime::clock;
+use crate::shard::Shard;
+use crate::shard::requests::access::AccessEntry;
+use crate::shard::requests::infer::{Arrival, RequestMetrics};
+use crate::shard::requests::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
+use crate::shard::requests::tracing::{FrontTrace, HttpTrace, ShownFailure};
+use crate::time::Instant;
+use crate::wire::message::Reply;
+
+/// A call, as it was received.
+pub struct TextMessage<'a> {
+    /// Its path.
+    pub path: TextPath,
+    /// The model in its path, if there is one.
+    pub model: Option<&'a str>,
+    /// The body.
+    pub body: Bytes,
+    /// The receive memory that it takes.
+    pub memory: ReceiveReservation,
+    /// The instant at which its last byte was read.
+    pub received: Instant,
+    /// The client's way of leaving, if it leaves before its answer.
+    pub departure: &'a Cell<Departure>,
+    /// Its entry in the access log.
+    pub entry: &'a AccessEntry,
+    /// The rest of its trace until the reply is sent.
+    pub http_trace: &'a HttpTrace,
+    /// Its trace, if it may be traced.
+    pub trace: Option<Rc<FrontTrace>>,
+    /// The header fields that are forwarded to the model.
+    pub forwarded: Option<ForwardedFields>,
+}
+
+/// A call of either protocol, read.
+pub struct TextCall<'a> {
+    /// The call.
+    pub request: TextRequest,
+    /// The model that it names outside of its body.
+    pub model: Option<&'a str>,
+    /// The receive memory that it takes.
+    pub memory: ReceiveReservation,
+    /// The instant at which its last byte was read, and its deadline.
+    pub arrival: Arrival,
+    /// Its entry in the access log.
+    pub entry: &'a AccessEntry,
+    /// Its trace, if it may be traced.
+    pub trace: Option<Rc<FrontTrace>>,
+    /// The header fields that are forwarded to the model.
+    pub forwarded: Option<ForwardedFields>,
+}
+
+/// A call with its outcome.
+pub struct AnsweredText {
+    /// The call.
+    pub request: TextRequest,
+    /// The model that answered it.
+    pub served: Arc<ServedModel>,
+    /// The outcome.
+    pub outcome: TextOutcome,
+    /// Its work so far.
+    pub times: TextTimes,
+}
+
+/// Runs a call, and returns its answer or its refusal, whose form is that of its path.
+pub async fn run(shard: &Rc<Shard>, message: TextMessage<'_>) -> Reply {
+    let TextMessage { path, model, ref trace, departure, http_trace, .. } = message;
+    let trace = trace.clone();
+    let request_metrics = RequestMetrics::open(&shard.cells, departure);
+    let outcome = answer(shard, message).await;
+    request_metrics.settle(&outcome);
+    let reply = match outcome {
+        Ok(reply) => reply,
+        Err(error) => {
+            let reply = text::error_reply(path, &error);
+            if let Some(trace) = &trace {
+                let failure = ShownFailure { code: reply.status, text: error.text() };
+                shard.services.traces.fail(trace, model.unwrap_or_default(), failure);
+            }
+            reply
+        }
+    };
+    if trace.is_some() {
+        http_trace.handle_sending(trace);
+    }
+    reply
+}
+
+/// The models of the server, in the form of OpenAI.
+pub fn models_reply(shard: &Shard) -> Reply {
+    let served = shard.models.served();
+    let mut names: Vec<_> = served.iter().map(|served| served.spec.name.as_str()).collect();
+    names.dedup();
+    text::reply(text::models_json(names.into_iter()))
+}
+
+/// Whether the server serves, as TEI says it.
+pub fn health_reply(shard: &Shard) -> Reply {
+    text::health_reply(shard.is_ready())
+}
+
+/// A model of texts, as TEI describes it, or the refusal.
+pub fn info_reply(shard: &Shard, named: Option<&str>) -> Reply {
+    match info(shard, named) {
+        Ok(facts) => text::reply(facts.json()),
+        Err(error) => text::error_reply(TextPath::Embed, &error),
+    }
+}
+
+/// The facts about a model of texts: the one that is named, or the only one. The caller has waited for the named one.
+///
+/// # Errors
+/// `NotFound` if there is none, `InvalidArgument` if there are several or the named one is another kind of model.
+pub fn info(shard: &Shard, named: Option<&str>) -> Result<TextModelFacts, Error> {
+    let name = match named {
+        Some(name) => name.to_owned(),
+        None => only_model(shard, "/info", |spec| text::TextTask::of(spec).is_some())?,
+    };
+    let model = shard.models.find(&name, None)?;
+    let facts = TextModelFacts::new(&model.served().spec, env!("CARGO_PKG_VERSION"));
+    facts.ok_or_else(|| Error::invalid(format!("model '{name}' is not a model of texts")))
+}
+
+async fn answer(shard: &Rc<Shard>, message: TextMessage<'_>) -> Result<Reply, Error> {
+    let TextMessage { path, model, body, mut memory, received, entry, trace, forwarded, .. } = message;
+    check_size(body.len())?;
+    // The texts are copied out of the body, and once more into a tensor.
+    memory.grow(body.len().saturating_mul(2))?;
+    let request = TextRequest::read(path, &body)?;
+    drop(body);
+    let arrival = Arrival::of_client(received, None);
+    let call = TextCall { request, model, memory, arrival, entry, trace, forwarded };
+    let AnsweredText { request, served, outcome, times } = run_call(shard, call).await?;
+    let id = format!("{:016x}", received.since(Instant::ZERO).as_nanos());
+    let created = clock::epoch_millis(clock::now()) / MILLIS_IN_SECOND;
+    let facts = AnswerFacts { id: &id, created, tokens: times.tokens };
+    let mut reply = text::reply(text::encode(&request, &served.spec, &outcome, facts)?);
+    reply.fields.extend(TextTimes { answered: clock::now(), ..times }.fields());
+    Ok(reply)
+}
+
+const MILLIS_IN_SECOND: u64 = 1_000;
+
+/// Checks the size of a call.
+///
+/// # Errors
+/// `TooLarge` beyond [`TEXT_BODY_SIZE_MAX`].
+pub fn check_size(size: usize) -> Result<(), Error> {
+    if size <= TEXT_BODY_SIZE_MAX {
+        return Ok(());
+    }
+    let text = format!("the body has {size} bytes, more than the {TEXT_BODY_SIZE_MAX} allowed here");
+    Err(Error::new(Code::TooLarge, text))
+}
+
+/// Runs a call on its model, or on the tokenizer of that.
+///
+/// # Errors
+/// Those of the call, of the model, and of its queue.
+pub async fn run_call(shard: &Rc<Shard>, call: TextCall<'_>) -> Result<AnsweredText, Error> {
+    let TextCall { request: call, model, memory, arrival, entry, trace, forwarded } = call;
+    let name = model_name(shard, &call, model.or(call.model.as_deref()))?;
+    entry.note_asked(&name, None, "");
+    shard.models.want(&name, arrival.deadline).await?;
+    let (received, characters) = (arrival.received, call.character_count());
+    if call.path.is_of_tokenizer() {
+        let model = shard.models.find(&name, None)?;
+        entry.note_model(&model, "");
+        let served = Arc::clone(model.served());
+        let (own, spec) = (call.clone(), Arc::clone(&served.spec));
+        // Tokens take microseconds each, and a body may have a million.
+        let outcome = Box::pin(shard.server_context.offload(move || tokens(&own, &spec))).await?;
+        drop(memory);
+        let times = TextTimes { characters, received, ..TextTimes::default() };
+        return Ok(AnsweredText { request: call, served, outcome, times });
+    }
+    let decode = |_: Option<&_>, _: &mut ReceiveReservation| {
+        let model = shard.models.find(&name, None)?;
+        let spec = &model.served().spec;
+        let mut request = text::request(&call, spec)?;
+        policy::forward(forwarded.as_ref(), spec, &mut request)?;
+        entry.note_model(&model, "");
+        Ok((model, request))
+    };
+    let input = PipelineInput { memory, arrival, is_timed: false, trace };
+    let output = infer_pipeline::run(shard, input, decode, &mut NoHooks).await?;
+    let PipelineOutput { model, outputs, stamps, .. } = output;
+    let served = Arc::clone(model.served());
+    let spec = &served.spec;
+    let times = TextTimes {
+        characters,
+        tokens: text::token_count(spec, &outputs),
+        is_on_gpu: spec.is_on_gpu(),
+        has_tokenizer: text::tokenizer(spec).is_some(),
+        // A model may answer without an engine that takes the stamps.
+        stamps: Some(stamps).filter(|stamps| stamps.infer_end > stamps.received),
+        received,
+        answered: received,
+    };
+    Ok(AnsweredText { request: call, served, outcome: TextOutcome::Outputs(outputs), times })
+}
+
+/// The tokens of texts, or the texts of tokens.
+fn tokens(call: &TextRequest, spec: &ModelSpec) -> Result<TextOutcome, Error> {
+    let tokenizer = text::tokenizer(spec).ok_or_else(|| {
+        let (model, path) = (&spec.name, call.path.name());
+        Error::invalid(format!("model '{model}' does not answer {path}: it has no step 'tokenize'"))
+    })?;
+    let rows = call.texts.len();
+    if rows > spec.rows_max as usize {
+        let (most, model) = (spec.rows_max, &spec.name);
+        return Err(Error::invalid(format!(
+            "batch size {rows} > maximum allowed batch size {most}: send fewer texts, or raise max_batch_size of model '{model}'"
+        )));
+    }
+    if call.path == TextPath::Decode {
+        let texts = call.ids.iter().flatten().map(|ids| tokenizer.decoded(ids, call.is_without_special));
+        return texts.collect::<Result<_, _>>().map(TextOutcome::Texts);
+    }
+    let prompt = call.prompt_name.as_deref();
+    let shown = call.texts.iter().map(|text| tokenizer.shown(text, prompt, !call.is_without_special));
+    shown.collect::<Result<_, _>>().map(TextOutcome::Tokens)
+}
+
+/// The model of a call: the one that it names, or the only one for its path.
+fn model_name(shard: &Shard, call: &TextRequest, named: Option<&str>) -> Result<String, Error> {
+    let Some(name) = named else { return only_model(shard, call.path.name(), |spec| call.is_for(spec)) };
+    // One that is loaded on demand is not there yet.
+    if shard.models.has(name) || shard.models.is_wanted(name) {
+        return Ok(name.to_owned());
+    }
+    let names = fitting_models(shard, |spec| call.is_for(spec)).join(", ");
+    Err(Error::not_found(format!("model '{name}' is not found; those for {} are: {names}", call.path.name())))
+}
+
+fn fitting_models(shard: &Shard, fits: impl Fn(&ModelSpec) -> bool) -> Vec<String> {
+    let served = shard.models.served();
+    let fitting = served.iter().filter(|served| fits(&served.spec));
+    let mut names: Vec<_> = fitting.map(|served| served.spec.name.clone()).collect();
+    names.dedup();
+    names
+}
+
+fn only_model(shard: &Shard, path: &str, fits: impl Fn(&ModelSpec) -> bool) -> Result<String, Error> {
+    match fitting_models(shard, fits).as_slice() {
+        [name] => Ok(name.clone()),
+        [] => Err(Error::not_found(format!("no model that is loaded answers {path}"))),
+        [first, ..] => Err(Error::invalid(format!(
+            "several models answer {path}: name one as \"model\", or in the path, as in /models/{first}{path}"
+        ))),
+    }
+}

@@ -113,6 +113,7 @@ fn policy(random: &mut Random, bounds: QueueBounds) -> Policy {
         latency_target: None,
         admission: AdmissionRule::None,
         splits_rows: false,
+        rows_differ: false,
         preserves_order,
         priority_levels,
         priority_default: if priority_levels > 0 { 1 + random.below(priority_levels.min(3)) } else { 0 },
