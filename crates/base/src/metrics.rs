@@ -1,6 +1,5 @@
-//! Counters and the text of `/metrics`. Each shard writes cells of its own, any thread may read
-//! them, and a metric is their sum over the shards. Names and help texts are Triton's
-//! (`metrics.cc`) if Triton has the metric.
+//! Counters and the text of `/metrics`. Each shard writes cells of its own, any thread may read them, and a metric is their sum
+//! over the shards. Names and help texts are Triton's (`metrics.cc`) if Triton has the metric.
 
 mod batches;
 mod build;

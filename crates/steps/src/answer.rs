@@ -106,7 +106,7 @@ impl AnswerRow<'_> {
             tokens().filter(move |((text, of), _)| **text == CONTEXT && Some(**of) == word).map(|(_, offsets)| *offsets)
         };
         let [start, _] = in_word(first).next().unwrap_or_else(|| own(first));
-        let [_, end] = in_word(last).last().unwrap_or_else(|| own(last));
+        let [_, end] = in_word(last).next_back().unwrap_or_else(|| own(last));
         [start, end]
     }
 }

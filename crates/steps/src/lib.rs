@@ -56,6 +56,8 @@ pub mod token_vectors;
 pub mod tokenize;
 #[cfg(test)]
 mod trial;
+#[cfg(test)]
+mod trial_tokenizer;
 mod vector;
 
 pub use self::fields::{Field, FieldDefault, FieldKind, ReadStepFile, StepFields};

@@ -432,34 +432,11 @@ fn texts<'a>(port: &str, tensor: &'a Tensor, prefix_size: usize) -> Result<Vec<&
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use crate::StepList;
     use crate::tensors::{integers, of_floats, of_strings};
-
-    /// A small tokenizer of BERT's parts, with these members in place of its own.
-    pub(crate) fn tokenizer_json(others: &str) -> String {
-        let vocabulary =
-            ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "hello", "world", "##s", "a", "b", ",", "\u{4e2d}", "cafe"];
-        let vocabulary: Vec<_> =
-            vocabulary.iter().enumerate().map(|(id, token)| format!("\"{token}\": {id}")).collect();
-        let added = |id: usize, token: &str| {
-            format!(
-                r#"{{"id": {id}, "content": "{token}", "single_word": false, "lstrip": false, "rstrip": false,
-                "normalized": false, "special": true}}"#
-            )
-        };
-        let added = [added(0, "[PAD]"), added(2, "[CLS]"), added(3, "[SEP]")].join(", ");
-        format!(
-            r###"{{"version": "1.0", {others} "added_tokens": [{added}],
-            "normalizer": {{"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null,
-            "lowercase": true}}, "pre_tokenizer": {{"type": "BertPreTokenizer"}},
-            "post_processor": {{"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}}, "decoder": null,
-            "model": {{"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 10, "vocab": {{{}}}}}}}"###,
-            vocabulary.join(", ")
-        )
-    }
+    use crate::trial_tokenizer::tokenizer_json;
 
     /// The list of one step that writes all outputs, or the error without the place of the step.
     fn list(parameters: &str, file: &str, config: &str, has_pair: bool) -> Result<StepList, String> {

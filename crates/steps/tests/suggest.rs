@@ -177,12 +177,12 @@ impl<'a> Cases<'a> {
 }
 
 /// Returns true if two tensors are equal, floats within 1e-6 relative and absolute.
-fn is_near(got: &Tensor, want: &Tensor, is_reshaped: bool) -> bool {
+fn is_near(got: &Tensor, want: &Tensor, is_reshaped: bool, noise: f32) -> bool {
     // The server gives a `reshape` of the configuration back.
     if got.datatype != want.datatype || (got.shape != want.shape && !is_reshaped) {
         return false;
     }
-    let near = |got: f32, want: f32| got == want || (got - want).abs() <= 1e-6 * want.abs().max(1.0);
+    let near = |got: f32, want: f32| got == want || (got - want).abs() <= noise * want.abs().max(1.0);
     match got.datatype {
         Datatype::Fp32 => {
             let values = |tensor: &Tensor| {
@@ -258,7 +258,9 @@ fn play(environment: &str, requirements: &str, played_min: usize, is_meant: fn(&
                 Ok(got) => {
                     for ((output, want), got) in wanted.iter().zip(got) {
                         let got = got.unwrap();
-                        if !is_near(&got, want, source.contains(" reshape")) {
+                        // The filter banks of kaldi: as the proposal says, within 1e-3.
+                        let noise = if name.contains("kaldi") || name.contains("fbank") { 1e-3 } else { 1e-6 };
+                        if !is_near(&got, want, source.contains(" reshape"), noise) {
                             wrong += &format!(
                                 "{name}: '{output}' is {:?} {:?}, but {:?} {:?} is expected\n",
                                 got.shape, got.datatype, want.shape, want.datatype

@@ -263,8 +263,14 @@ impl ConfigCompletion<'_> {
         };
         let in_steps = |error: Error| in_folder(error.with_prefix("its steps: "));
         let list = StepList::read(&derived.steps, &read).map_err(in_steps)?;
-        let mut spec =
-            self.complete_around(directory, draft.clone().with_derived(&derived.config)?, Some(&engine), &labels)?;
+        let around = draft.clone().with_derived(&derived.config)?;
+        let mut spec = self.complete_around(directory, around.clone(), Some(&engine), &labels)?;
+        // Where requests have no rows, the steps choose those of the graph.
+        let engine = if spec.has_batch_axis() {
+            engine
+        } else {
+            self.complete(source, directory, version, &around.of_engine(), &labels).map_err(in_folder)?
+        };
         let (name, task, file) = (&spec.name, derived.task.name(), draft.model_filename());
         log::info(&format!("'{name}' is a folder of the Hugging Face hub for {task}, run from {file}"));
         let steps = ModelSteps::new(&derived.steps, list, &spec, Some(Arc::new(engine))).map_err(in_steps)?;

@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallDeadline, CallFault, CallStatus, MessageDelivery, NextMessage};
-use crate::error::{Code, Error, RetryAfter};
+use crate::error::Error;
 use crate::limits::TYPED_INLINE_MAX;
 use crate::metrics::Departure;
 use crate::policy::PolicyProtocol;
@@ -20,7 +20,7 @@ use crate::protocol::grpc::encode::FramedParts;
 use crate::protocol::grpc::message::UNREADABLE;
 use crate::protocol::grpc::repository::RepositoryRpc;
 use crate::protocol::grpc::service::ControlRpc;
-use crate::protocol::grpc::{self, InferMessage, Rpc, reflection as protocol_reflection, service, status};
+use crate::protocol::grpc::{self, InferMessage, Rpc, reflection as protocol_reflection, service};
 use crate::protocol::orca;
 use crate::protocol::policy::{self, ForwardedFields};
 use crate::protocol::repository::not_explicit;
@@ -34,6 +34,7 @@ use crate::shard::Shard;
 use crate::shard::requests::access::AccessEntry;
 use crate::shard::requests::admission::{AdmittedRequest, StreamClient};
 use crate::shard::requests::compression;
+use crate::shard::requests::grpc_call::{end, fault_error, forwarded};
 use crate::shard::requests::http2_link::{AdmittedCall, Http2Link};
 use crate::shard::requests::infer::{Arrival, RequestMetrics};
 use crate::shard::requests::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
@@ -66,16 +67,9 @@ enum BeginningCall {
     Unary(AdmittedCall),
 }
 
-/// A call begins: accepts it with the way its messages are delivered, or refuses it. Returns the consumer of a
-/// streaming call.
-pub fn begin(
-    shard: &Shard,
-    link: &Http2Link,
-    stream: StreamId,
-    is_post: bool,
-    deadline: CallDeadline,
-) -> Option<MessageConsumer> {
-    let rpc = link.with(|connection| {
+/// Admits a call by its path and its client.
+fn admitted(shard: &Shard, link: &Http2Link, stream: StreamId, is_post: bool) -> Result<BeginningCall, Error> {
+    link.with(|connection| {
         if !is_post {
             return Err(Error::unsupported("gRPC calls are made with POST"));
         }
@@ -97,7 +91,19 @@ pub fn begin(
                 admission: shard.requests.admission.admit(protocol, part, rights, field)?,
             }),
         })
-    });
+    })
+}
+
+/// A call begins: accepts it with the way its messages are delivered, or refuses it. Returns the consumer of a
+/// streaming call.
+pub fn begin(
+    shard: &Shard,
+    link: &Http2Link,
+    stream: StreamId,
+    is_post: bool,
+    deadline: CallDeadline,
+) -> Option<MessageConsumer> {
+    let rpc = admitted(shard, link, stream, is_post);
     let has_known_coding = link.connection.borrow().message_coding(stream) != ContentCoding::Unknown;
     let rpc = rpc.and_then(|rpc| match (deadline, rpc) {
         // gRPC over HTTP/2, "Compression"; the head of the answer lists the supported encodings.
@@ -148,14 +154,6 @@ pub fn begin(
     each
 }
 
-/// Returns the header fields of a call that are forwarded to its model.
-pub(super) fn forwarded(shard: &Shard, link: &Http2Link, stream: StreamId) -> Option<ForwardedFields> {
-    let policy = &shard.server_context.policy.grpc;
-    policy.forwarded.as_ref()?;
-    let fields = link.with(|connection| connection.take_fields(stream));
-    policy::forwarded(policy, PolicyProtocol::Grpc, shard.requests.admission.needs_keys(), || fields.as_deref())
-}
-
 /// Answers the requests of a stream. If the future is dropped before its end, `departure` holds the
 /// client's way of leaving.
 pub async fn stream_infer(
@@ -187,18 +185,6 @@ pub fn refuse(shard: &Shard, link: &Http2Link, stream: StreamId, fault: CallFaul
     let error = fault_error(fault);
     shard.services.traces.refuse_call(link, stream, &error);
     end(link, stream, Some(&error));
-}
-
-pub(super) fn fault_error(fault: CallFault) -> Error {
-    match fault {
-        CallFault::Deadline => Error::new(Code::DeadlineExceeded, "Deadline Exceeded"),
-        CallFault::Gather(error) => status::gather_error(error),
-        CallFault::Late => Error::new(Code::DeadlineExceeded, "the request did not arrive in time"),
-        CallFault::Memory(shortage) => shortage.into(),
-        CallFault::Missing => Error::internal("a unary call has one message, and none came"),
-        CallFault::More => Error::internal("a unary call has one message, and more came"),
-        CallFault::Truncated => status::truncated(),
-    }
 }
 
 /// A unary call whose message was received.
@@ -397,21 +383,6 @@ async fn watch(shard: &Rc<Shard>, link: &Http2Link, stream: StreamId) {
         }
         executor::sleep(WATCH_INTERVAL).await;
     }
-}
-
-pub(super) fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
-    let status = error.map(|error| {
-        let (code, text) = status::trailers(error);
-        let fields = match error.code() {
-            // The time of a retry, for a client that retries by itself (gRPC proposal A6,
-            // "Pushback").
-            Code::Exhausted | Code::RateLimited => error.retry_after(),
-            _ => None,
-        };
-        let pushback = |wait: RetryAfter| ("grpc-retry-pushback-ms", Cow::Owned(wait.millis().to_string()));
-        CallStatus { code, text: text.into_owned(), fields: SmallVec::from_iter(fields.map(pushback)) }
-    });
-    link.with(|connection| connection.end_call(stream, status, clock::now()));
 }
 
 /// The metadata of a call about its request.

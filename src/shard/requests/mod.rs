@@ -9,6 +9,7 @@ mod control_orders;
 pub mod ensemble;
 pub mod generate;
 pub mod grpc;
+mod grpc_call;
 pub mod http2_link;
 pub mod infer;
 pub mod infer_pipeline;

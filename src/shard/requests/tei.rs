@@ -23,9 +23,9 @@ use crate::shard::requests::access::AccessEntry;
 use crate::shard::requests::admission::StreamClient;
 use crate::shard::requests::http2_link::Http2Link;
 use crate::shard::requests::infer::{Arrival, RequestMetrics};
-use crate::shard::requests::text::{self, AnsweredText, TextCall};
+use crate::shard::requests::text::{self, AnsweredText, TextWork};
 use crate::shard::requests::tracing::FrontTrace;
-use crate::shard::requests::{compression, grpc};
+use crate::shard::requests::{compression, grpc_call};
 use crate::time::Instant;
 use crate::wire::http2::StreamId;
 
@@ -68,7 +68,7 @@ impl TeiStreamCall {
         (rpc, client): (TeiRpc, StreamClient),
         deadline: Option<Instant>,
     ) -> Self {
-        let (model, forwarded) = (model(link, stream), grpc::forwarded(shard, link, stream));
+        let (model, forwarded) = (model(link, stream), grpc_call::forwarded(shard, link, stream));
         Self { rpc, client, model, deadline, forwarded }
     }
 }
@@ -101,7 +101,7 @@ pub async fn answer(
 ) -> Result<Bytes, Error> {
     let TeiCall { rpc, message, memory, deadline, stream, entry } = call;
     let model = model(link, stream);
-    let forwarded = grpc::forwarded(shard, link, stream);
+    let forwarded = grpc_call::forwarded(shard, link, stream);
     if rpc == TeiRpc::Info {
         if let Some(name) = &model {
             shard.models.want(name, deadline).await?;
@@ -141,7 +141,7 @@ pub async fn stream(
             TextStream { shard, link: Rc::clone(&link), stream, call, departure, requests, has_ended: false };
         poll_fn(|context| texts.poll(context)).await
     };
-    grpc::end(&link, stream, outcome.err().as_ref());
+    grpc_call::end(&link, stream, outcome.err().as_ref());
 }
 
 /// The texts of one stream that are being answered.
@@ -184,7 +184,7 @@ impl TextStream {
             if self.has_ended || self.requests.len() >= STREAM_REQUESTS_MAX || !self.link.has_room(self.stream) {
                 return Poll::Pending;
             }
-            match self.link.take_next(self.stream).map_err(grpc::fault_error)? {
+            match self.link.take_next(self.stream).map_err(grpc_call::fault_error)? {
                 NextMessage::Nothing => return Poll::Pending,
                 NextMessage::End => self.has_ended = true,
                 NextMessage::Message(message) => {
@@ -239,7 +239,7 @@ async fn rerank(
     let request_metrics = RequestMetrics::open(&shard.cells, departure);
     let outcome = async {
         let (mut texts, mut memory) = (RerankTexts::default(), None::<ReceiveReservation>);
-        while let NextMessage::Message(message) = link.next(stream).await.map_err(grpc::fault_error)? {
+        while let NextMessage::Message(message) = link.next(stream).await.map_err(grpc_call::fault_error)? {
             let (coding, mut own) = (link.coding(stream), link.take_memory(stream));
             let message = compression::plain_message(shard, coding, message, &mut own).await?;
             texts.push(&message)?;
@@ -281,7 +281,7 @@ async fn run(
     trace: Option<Rc<FrontTrace>>,
 ) -> Result<Bytes, Error> {
     let ReadCall { rpc, request, model, memory, arrival, forwarded } = call;
-    let call = TextCall { request, model: model.as_deref(), memory, arrival, entry, trace, forwarded };
+    let call = TextWork { request, model: model.as_deref(), memory, arrival, entry, trace, forwarded };
     let answered = text::run_call(shard, call).await.map_err(|error| {
         let text = protocol_text::shown_text(&error);
         if text.len() == error.text().len() { error } else { Error::new(error.code(), text.to_owned()) }

@@ -49,7 +49,7 @@ pub struct TextMessage<'a> {
 }
 
 /// A call of either protocol, read.
-pub struct TextCall<'a> {
+pub struct TextWork<'a> {
     /// The call.
     pub request: TextRequest,
     /// The model that it names outside of its body.
@@ -110,7 +110,7 @@ pub fn models_reply(shard: &Shard) -> Reply {
     text::reply(text::models_json(names.into_iter()))
 }
 
-/// Whether the server serves, as TEI says it.
+/// The health of the server, as TEI reports it.
 pub fn health_reply(shard: &Shard) -> Reply {
     text::health_reply(shard.is_ready())
 }
@@ -126,7 +126,7 @@ pub fn info_reply(shard: &Shard, named: Option<&str>) -> Reply {
 /// The facts about a model of texts: the one that is named, or the only one. The caller has waited for the named one.
 ///
 /// # Errors
-/// `NotFound` if there is none, `InvalidArgument` if there are several or the named one is another kind of model.
+/// `NotFound` if the server has no such model, `InvalidArgument` if there are several or the named one is another kind of model.
 pub fn info(shard: &Shard, named: Option<&str>) -> Result<TextModelFacts, Error> {
     let name = match named {
         Some(name) => name.to_owned(),
@@ -145,7 +145,7 @@ async fn answer(shard: &Rc<Shard>, message: TextMessage<'_>) -> Result<Reply, Er
     let request = TextRequest::read(path, &body)?;
     drop(body);
     let arrival = Arrival::of_client(received, None);
-    let call = TextCall { request, model, memory, arrival, entry, trace, forwarded };
+    let call = TextWork { request, model, memory, arrival, entry, trace, forwarded };
     let AnsweredText { request, served, outcome, times } = run_call(shard, call).await?;
     let id = format!("{:016x}", received.since(Instant::ZERO).as_nanos());
     let created = clock::epoch_millis(clock::now()) / MILLIS_IN_SECOND;
@@ -173,8 +173,8 @@ pub fn check_size(size: usize) -> Result<(), Error> {
 ///
 /// # Errors
 /// Those of the call, of the model, and of its queue.
-pub async fn run_call(shard: &Rc<Shard>, call: TextCall<'_>) -> Result<AnsweredText, Error> {
-    let TextCall { request: call, model, memory, arrival, entry, trace, forwarded } = call;
+pub async fn run_call(shard: &Rc<Shard>, call: TextWork<'_>) -> Result<AnsweredText, Error> {
+    let TextWork { request: call, model, memory, arrival, entry, trace, forwarded } = call;
     let name = model_name(shard, &call, model.or(call.model.as_deref()))?;
     entry.note_asked(&name, None, "");
     shard.models.want(&name, arrival.deadline).await?;

@@ -61,6 +61,8 @@ pub fn settings(context: &ServerContext) -> Http2Settings {
         follows_triton: context.service.follows_triton,
         reads_trace_context: context.traces.queue.is_some(),
         keeps_call_fields: context.policy.grpc.reads_fields() || context.keys.initial.is_some(),
+        // The model of such a call is in its metadata.
+        fields_kept_below: Some(b"/tei.v1."),
         head_timeout: limits.timeouts.head,
         body_timeout: limits.timeouts.body,
         write_timeout: limits.timeouts.write,

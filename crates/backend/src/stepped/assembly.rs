@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_queue::{ArrayQueue, SegQueue};
 
-use crate::stepped::padding::{OutputAxes, OutputPart, PaddedInputs, PaddedRows};
+use crate::stepped::padding::{OutputAxes, PaddedInputs, PaddedOutputs, PaddedRows};
 use crate::{Answer, AnswerSink, ExecutionCounter, Responder, Ticket};
 use base::error::{Code, Error};
 use base::time::Stamps;
@@ -31,7 +31,7 @@ pub(super) struct Assembly {
 }
 
 struct AnsweredPart {
-    part: OutputPart,
+    part: PaddedOutputs,
     stamps: Stamps,
     batch_rows: u32,
     parameters: Option<Box<Parameters>>,
@@ -68,7 +68,7 @@ impl Assembly {
 
     /// The responder of one run of some rows, in `width` places.
     pub(super) fn responder(self: &Arc<Self>, rows: Vec<usize>, width: u32) -> Responder {
-        let sink = Arc::new(PartSink { assembly: Arc::clone(self), rows, width });
+        let sink = Arc::new(AssemblySink { assembly: Arc::clone(self), rows, width });
         let mut responder = Responder::new(sink, self.ticket, self.stamps);
         if let Some(executions) = &self.executions {
             responder.count_in(Arc::clone(executions));
@@ -101,7 +101,7 @@ impl Assembly {
         match outputs {
             Err(error) => self.fail(error, Some((stamps, batch_rows))),
             Ok(outputs) => {
-                let part = OutputPart { rows: rows.to_vec(), width, outputs };
+                let part = PaddedOutputs { rows: rows.to_vec(), width, outputs };
                 self.parts.push(AnsweredPart { part, stamps, batch_rows, parameters });
                 // Release and acquire: the last one sees the parts of all.
                 if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -139,13 +139,13 @@ pub(super) fn departed() -> Error {
 }
 
 /// Takes the answer of one run.
-struct PartSink {
+struct AssemblySink {
     assembly: Arc<Assembly>,
     rows: Vec<usize>,
     width: u32,
 }
 
-impl AnswerSink for PartSink {
+impl AnswerSink for AssemblySink {
     fn push(&self, _: Ticket, answer: Answer) {
         self.assembly.handle_answer(&self.rows, self.width, answer);
     }

@@ -29,7 +29,7 @@ use crate::gateway::Gateway;
 use crate::gpu::GpuInstanceFigures;
 use crate::stepped::calls::Calls;
 use crate::stepped::instance::SteppedInstance;
-use crate::stepped::padded::{PaddedInstance, Padding};
+use crate::stepped::padded::{ModelPadding, PaddedInstance};
 use crate::text::ShapeText;
 use crate::{Backend, Computation, Instance, LoadedModel, ReadyReply, Threads};
 use base::error::Error;
@@ -61,7 +61,7 @@ pub struct SteppedModel {
     /// Runs other models, if steps do that.
     caller: Option<StepCaller>,
     /// `None` unless rows of different lengths may share a run.
-    padding: Option<Arc<Padding>>,
+    padding: Option<Arc<ModelPadding>>,
 }
 
 /// The identity of a model version whose steps run other models, and its way to them.
@@ -95,7 +95,7 @@ impl SteppedModel {
                 call.model
             )));
         }
-        let padding = Padding::new(spec, &steps);
+        let padding = ModelPadding::new(spec, &steps);
         Ok(Self { spec: Arc::clone(spec), steps, inner, caller, padding })
     }
 }

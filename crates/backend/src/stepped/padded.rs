@@ -25,7 +25,7 @@ pub(super) struct ReadyRequest {
 }
 
 /// The padding of a model, for all its instances.
-pub(super) struct Padding {
+pub(super) struct ModelPadding {
     pub(super) inputs: Arc<PaddedInputs>,
     pub(super) proof: Arc<PaddingProof>,
     pub(super) cells: PaddingCells,
@@ -33,12 +33,12 @@ pub(super) struct Padding {
 
 /// The runs of one instance.
 pub(super) struct PaddedInstance {
-    pub(super) padding: Arc<Padding>,
+    pub(super) padding: Arc<ModelPadding>,
     costs: PaddedRuns,
 }
 
 /// A request whose rows run.
-struct RunningRequest {
+struct DividedRequest {
     inputs: Vec<Tensor>,
     details: Option<Arc<crate::RequestDetails>>,
     rows: PaddedRows,
@@ -52,7 +52,7 @@ enum AnswerWay {
     Joined(Arc<Assembly>),
 }
 
-impl Padding {
+impl ModelPadding {
     pub(super) fn new(spec: &ModelSpec, steps: &ModelSteps) -> Option<Arc<Self>> {
         let inputs = Arc::new(PaddedInputs::new(spec, steps)?);
         Some(Arc::new(Self { inputs, proof: Arc::default(), cells: PaddingCells::default() }))
@@ -72,7 +72,7 @@ impl Padding {
 }
 
 impl PaddedInstance {
-    pub(super) fn new(padding: Arc<Padding>, rows_max: u32) -> Self {
+    pub(super) fn new(padding: Arc<ModelPadding>, rows_max: u32) -> Self {
         Self { padding, costs: PaddedRuns::new(rows_max) }
     }
 
@@ -115,7 +115,7 @@ impl PaddedInstance {
         groups: &[RowGroup],
         rows: &[(usize, usize)],
         widths: &[u32],
-    ) -> Vec<RunningRequest> {
+    ) -> Vec<DividedRequest> {
         // For each request its runs, and the places of the longest.
         let mut runs = vec![(0_usize, 0_u32); requests.len()];
         for group in groups {
@@ -145,7 +145,7 @@ impl PaddedInstance {
                     AnswerWay::Joined(assembly)
                 }
             };
-            Some(RunningRequest { inputs, details, rows, way })
+            Some(DividedRequest { inputs, details, rows, way })
         };
         requests.into_iter().zip(runs).filter_map(begin).collect()
     }
@@ -154,7 +154,7 @@ impl PaddedInstance {
     fn run_group(
         &mut self,
         engine: &mut dyn Instance,
-        running: &mut [RunningRequest],
+        running: &mut [DividedRequest],
         group: impl Iterator<Item = (usize, usize)>,
         ended: Vec<usize>,
         clock: Clock,
@@ -205,8 +205,8 @@ impl PaddedInstance {
     }
 }
 
-impl RunningRequest {
-    /// Returns true if none of its rows needs to run any more; answers it if its client has left.
+impl DividedRequest {
+    /// Returns true if none of its rows needs to run; answers it if its client has left.
     fn is_over(&mut self) -> bool {
         match &mut self.way {
             AnswerWay::Joined(assembly) => assembly.is_over(),

@@ -53,7 +53,7 @@ impl Seen {
     }
 }
 
-struct StandIn {
+struct StandInEngine {
     network: Network,
     seen: Arc<Seen>,
     open: Vec<Request>,
@@ -63,7 +63,7 @@ struct StandInModel(Network, Arc<Seen>);
 
 impl LoadedModel for StandInModel {
     fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
-        Ok(Box::new(StandIn { network: self.0, seen: Arc::clone(&self.1), open: Vec::new() }))
+        Ok(Box::new(StandInEngine { network: self.0, seen: Arc::clone(&self.1), open: Vec::new() }))
     }
 
     fn may_run_inline(&self) -> bool {
@@ -71,7 +71,7 @@ impl LoadedModel for StandInModel {
     }
 }
 
-impl Instance for StandIn {
+impl Instance for StandInEngine {
     fn run(&mut self, batch: Batch) {
         let Batch { requests, rows, .. } = batch;
         let width = requests[0].inputs[0].shape[1];
@@ -159,14 +159,14 @@ fn model(network: Network, members: &str) -> (SteppedModel, Arc<Seen>) {
     (SteppedModel::new(&Arc::new(outer), Some(inner), None).unwrap(), seen)
 }
 
-struct Trial {
+struct PaddedTrial {
     model: SteppedModel,
     instance: Box<dyn Instance>,
     seen: Arc<Seen>,
     is_left: bool,
 }
 
-impl Trial {
+impl PaddedTrial {
     fn new(network: Network, members: &str) -> Self {
         let (model, seen) = model(network, members);
         let instance = threads::enter(1, |threads| model.new_instance(threads)).unwrap();
@@ -237,7 +237,7 @@ fn expected(lengths: &[i64]) -> Vec<f32> {
 
 #[test]
 fn the_first_mixed_batch_runs_as_it_is_and_proves_that_rows_may_share_runs() {
-    let mut trial = Trial::new(Network::Masked, "");
+    let mut trial = PaddedTrial::new(Network::Masked, "");
     assert_eq!(trial.ask(&[&[5], &[5], &[6]]), [Ok(expected(&[5])), Ok(expected(&[5])), Ok(expected(&[6]))]);
     assert_eq!(trial.seen.take(), [(2, 5), (1, 6)], "equal shapes together; too little contrast for a proof");
     assert_eq!(trial.ask(&[&[3, 40], &[5]]), [Ok(expected(&[3, 40])), Ok(expected(&[5]))]);
@@ -251,7 +251,7 @@ fn the_first_mixed_batch_runs_as_it_is_and_proves_that_rows_may_share_runs() {
 #[test]
 fn answers_are_those_alone_on_either_side_with_any_multiple() {
     for members in ["", r#", "side": "left""#, r#", "multiple_of": 4"#, r#", "side": "left", "multiple_of": 4"#] {
-        let mut trial = Trial::proven(members);
+        let mut trial = PaddedTrial::proven(members);
         let lengths: [i64; 8] = [40, 3, 4, 39, 1, 2, 41, 20];
         assert_eq!(trial.ask(&[&lengths]), [Ok(expected(&lengths))], "{members}");
         assert!(trial.seen.take().len() > 1, "{members}");
@@ -268,7 +268,7 @@ fn answers_are_those_alone_on_either_side_with_any_multiple() {
 
 #[test]
 fn the_oldest_request_is_answered_first_and_all_before_the_next_batch() {
-    let mut trial = Trial::proven("");
+    let mut trial = PaddedTrial::proven("");
     trial.seen.answered.store(0, Ordering::SeqCst);
     trial.ask(&[&[40, 3], &[100], &[4], &[101], &[300]]);
     let runs = trial.seen.take_runs();
@@ -278,7 +278,7 @@ fn the_oldest_request_is_answered_first_and_all_before_the_next_batch() {
 
 #[test]
 fn rows_never_exceed_those_of_the_model() {
-    let mut trial = Trial::proven("");
+    let mut trial = PaddedTrial::proven("");
     let many = [7; 20];
     assert_eq!(trial.ask(&[&many]), [Ok(expected(&many))]);
     assert_eq!(trial.seen.take(), [(8, 7), (8, 7), (4, 7)]);
@@ -286,7 +286,7 @@ fn rows_never_exceed_those_of_the_model() {
 
 #[test]
 fn a_row_that_fails_fails_its_request_alone() {
-    let mut trial = Trial::proven("");
+    let mut trial = PaddedTrial::proven("");
     let got = trial.ask(&[&[BROKEN, 60], &[12], &[14], &[60, 3]]);
     let want = [Err(Code::Internal), Ok(expected(&[12])), Ok(expected(&[14])), Ok(expected(&[60, 3]))];
     assert_eq!(got, want);
@@ -296,7 +296,7 @@ fn a_row_that_fails_fails_its_request_alone() {
 
 #[test]
 fn rows_of_clients_that_left_do_not_run() {
-    let mut trial = Trial::proven("");
+    let mut trial = PaddedTrial::proven("");
     let answers = TrialAnswers::default();
     let batch = trial.batch(&answers, &[&[5, 80], &[6]]);
     answers.leave();
@@ -308,7 +308,7 @@ fn rows_of_clients_that_left_do_not_run() {
 
 #[test]
 fn a_network_that_does_not_mask_has_rows_of_one_length_together() {
-    let mut trial = Trial::new(Network::Unmasked, "");
+    let mut trial = PaddedTrial::new(Network::Unmasked, "");
     trial.ask(&[&[3], &[40]]);
     trial.seen.take();
     assert_eq!(
@@ -320,7 +320,7 @@ fn a_network_that_does_not_mask_has_rows_of_one_length_together() {
 
 #[test]
 fn outputs_that_are_not_of_rows_leave_requests_whole() {
-    let mut trial = Trial::new(Network::Square, "");
+    let mut trial = PaddedTrial::new(Network::Square, "");
     for _ in 0..2 {
         assert!(trial.ask(&[&[3, 40], &[4]]).iter().all(Result::is_ok));
     }
@@ -329,7 +329,7 @@ fn outputs_that_are_not_of_rows_leave_requests_whole() {
 
 #[test]
 fn a_proof_that_fails_is_tried_three_times() {
-    let mut trial = Trial::new(Network::Failing, "");
+    let mut trial = PaddedTrial::new(Network::Failing, "");
     let mut runs = Vec::new();
     for _ in 0..5 {
         assert!(trial.ask(&[&[3], &[40]]).iter().all(Result::is_ok));
@@ -340,7 +340,7 @@ fn a_proof_that_fails_is_tried_three_times() {
 
 #[test]
 fn an_engine_that_answers_later_is_proven_and_takes_more_padding() {
-    let mut trial = Trial::new(Network::Later, "");
+    let mut trial = PaddedTrial::new(Network::Later, "");
     assert_eq!(trial.ask(&[&[3], &[40]]), [Ok(expected(&[3])), Ok(expected(&[40]))]);
     assert_eq!(trial.seen.take().len(), 4);
     assert_eq!(trial.ask(&[&[3, 60], &[61]]), [Ok(expected(&[3, 60])), Ok(expected(&[61]))]);
@@ -351,7 +351,7 @@ fn an_engine_that_answers_later_is_proven_and_takes_more_padding() {
 
 #[test]
 fn lengths_that_do_not_fit_leave_a_request_whole() {
-    let mut trial = Trial::proven("");
+    let mut trial = PaddedTrial::proven("");
     let answers = TrialAnswers::default();
     for wrong in [[0, 40], [3, 41], [-1, 40]] {
         let mut batch = trial.batch(&answers, &[&[3, 40]]);
@@ -368,7 +368,7 @@ fn batches_count_with_the_sizes_that_ran_and_stamps_span_all_runs() {
     fn clock() -> Instant {
         Instant::from_nanos(NANOS.fetch_add(1, Ordering::SeqCst) as u64)
     }
-    let mut trial = Trial::proven("");
+    let mut trial = PaddedTrial::proven("");
     let cells = Arc::new(base::metrics::BatchCells::new(8));
     let answers = TrialAnswers::default();
     let mut batch = trial.batch(&answers, &[&[3, 40, 4], &[90]]);

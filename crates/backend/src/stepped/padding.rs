@@ -142,7 +142,7 @@ impl PaddedInputs {
     }
 
     /// The outputs of a request from those of its runs; `None` if they do not fit together.
-    pub(super) fn join(&self, parts: &[OutputPart], axes: &OutputAxes, rows: &PaddedRows) -> Option<Vec<Tensor>> {
+    pub(super) fn join(&self, parts: &[PaddedOutputs], axes: &OutputAxes, rows: &PaddedRows) -> Option<Vec<Tensor>> {
         let outputs = self.needed.iter().zip(axes).enumerate();
         let join = |(index, (needed, axis)): (usize, (&bool, &Option<usize>))| {
             if *needed { self.join_output(parts, index, *axis, rows) } else { Some(missing()) }
@@ -152,7 +152,7 @@ impl PaddedInputs {
 
     fn join_output(
         &self,
-        parts: &[OutputPart],
+        parts: &[PaddedOutputs],
         index: usize,
         axis: Option<usize>,
         rows: &PaddedRows,
@@ -213,7 +213,7 @@ impl PaddedInputs {
             axes.push(axis);
             let rows = |width: u32| PaddedRows { lengths: vec![length], widths: vec![length], width };
             let of = |tensor: &Tensor, width: u32| {
-                let part = OutputPart { rows: vec![0], width, outputs: vec![tensor.clone()] };
+                let part = PaddedOutputs { rows: vec![0], width, outputs: vec![tensor.clone()] };
                 self.join_output(&[part], 0, axis, &rows(length))
             };
             is_same &= is_near(&of(one, widths[0])?, &of(two, widths[1])?)?;
@@ -224,7 +224,7 @@ impl PaddedInputs {
 
 /// Outputs of one run for some rows of a request.
 #[derive(Debug)]
-pub(super) struct OutputPart {
+pub(super) struct PaddedOutputs {
     pub(super) rows: Vec<usize>,
     /// That of the run.
     pub(super) width: u32,

@@ -24,7 +24,7 @@ pub(super) enum Mixing {
     Whole,
 }
 
-/// What is known of one model, for all its instances.
+/// The findings about one model, for all its instances.
 #[derive(Debug, Default)]
 pub(super) struct PaddingProof {
     state: AtomicU8,

@@ -42,6 +42,7 @@ const SETTINGS: Http2Settings = Http2Settings {
     aligned_field: 7,
     keep_alive: KEEP_ALIVE,
     keeps_call_fields: true,
+    fields_kept_below: None,
     head_timeout: base::limits::HEAD_TIMEOUT,
     body_timeout: base::limits::BODY_TIMEOUT,
     write_timeout: base::limits::WRITE_TIMEOUT,

@@ -108,6 +108,8 @@ pub struct Http2Settings {
     /// True if the fields of a call are kept for [`Http2Connection::field`] and
     /// [`Http2Connection::take_fields`].
     pub keeps_call_fields: bool,
+    /// The beginning of the paths of calls whose fields are kept in any case; `None` for no such calls.
+    pub fields_kept_below: Option<&'static [u8]>,
     /// Time from the first byte of a frame, or of a field block, until it must be complete.
     pub head_timeout: Duration,
     /// Time within which a request must bring `BODY_STEP_SIZE` bytes, or its end.
@@ -135,6 +137,7 @@ impl Default for Http2Settings {
             reads_trace_context: false,
             keep_alive: KeepAlivePolicy::default(),
             keeps_call_fields: false,
+            fields_kept_below: None,
             head_timeout: HEAD_TIMEOUT,
             body_timeout: BODY_TIMEOUT,
             write_timeout: WRITE_TIMEOUT,

@@ -160,7 +160,9 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
         // They are among the fields, which are taken out next.
         let trace_context = if has_trace { self.heads.space().trace_context().map(Box::new) } else { None };
         let sequence_id = self.heads.space().sequence_id();
-        let fields = self.settings.keeps_call_fields.then(|| Box::new(self.heads.space_mut().take_fields()));
+        let is_below = |beginning: &[u8]| self.heads.space().path().starts_with(beginning);
+        let keeps_fields = self.settings.keeps_call_fields || self.settings.fields_kept_below.is_some_and(is_below);
+        let fields = keeps_fields.then(|| Box::new(self.heads.space_mut().take_fields()));
         let message_coding = self.heads.space().message_coding();
         let gatherer = Gatherer::new(self.settings.message_size_max, self.settings.aligned_field)
             .with_compressed(matches!(message_coding, ContentCoding::Coded(_)));

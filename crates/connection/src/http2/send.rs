@@ -56,7 +56,7 @@ impl<B: BodyBuffer, T> Http2Connection<B, T> {
 
     /// Takes the fields of a call, if the settings keep them.
     pub fn take_fields(&mut self, stream: StreamId) -> Option<Box<Fields>> {
-        if !self.settings.keeps_call_fields {
+        if !self.settings.keeps_call_fields && self.settings.fields_kept_below.is_none() {
             return None;
         }
         self.streams.get_mut(stream)?.fields.take()

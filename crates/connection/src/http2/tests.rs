@@ -842,6 +842,17 @@ fn a_call_has_its_trace_whether_or_not_its_fields_are_kept() {
 }
 
 #[test]
+fn the_fields_of_calls_below_a_path_are_kept() {
+    for (beginning, is_kept) in [(&b"/"[..], true), (b"/no.such.Service/", false)] {
+        let settings = Http2Settings { fields_kept_below: Some(beginning), ..Http2Settings::default() };
+        let mut machine = machine_with(settings, &[]);
+        write(&mut machine, &request(1, 0, &[("content-type", "application/grpc"), ("model", "m")]), Instant::ZERO);
+        assert_eq!(machine.field(StreamId(1), "model").is_some(), is_kept);
+        assert_eq!(machine.take_fields(StreamId(1)).is_some(), is_kept);
+    }
+}
+
+#[test]
 fn what_comes_on_a_stream_that_was_reset_for_what_it_holds_is_no_fault_when_its_work_has_ended() {
     let (mut machine, _memory) = bounded(10_000, 65_535);
     // A stream of messages: it is worked on, and goes on.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::grpc::framing::{framed, read};
+use crate::framing::{framed, read};
 use crate::logging::{LogState, LogUpdate, file_is_fixed, format_of};
 use base::error::Error;
 use wire::proto::inference as proto;

@@ -4,6 +4,7 @@
 //! known; [`super::decode()`] checks it against the model. Bounded by the limits on tensors, parameters and
 //! dimensions of one request.
 
+pub use crate::framing::UNREADABLE;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
@@ -118,9 +119,6 @@ impl From<ReadError> for Error {
         }
     }
 }
-
-/// Triton's text for bytes that are not a message of the expected type.
-pub const UNREADABLE: &str = "Unable to parse request";
 
 /// Field number of `raw_input_contents`. The first occurrence is aligned in its buffer as the message is received.
 pub const RAW_INPUT_CONTENTS: u32 = 7;

@@ -6,7 +6,6 @@ pub mod decode;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod differential;
 pub mod encode;
-pub mod framing;
 pub mod logging;
 pub mod message;
 pub mod reflection;

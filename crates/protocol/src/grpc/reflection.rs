@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use crate::grpc::framing::{framed, read};
+use crate::framing::{framed, read};
 use base::error::{Code, Error};
 use wire::proto::DESCRIPTORS;
 use wire::proto::reflection::server_reflection_request::MessageRequest;
@@ -254,6 +254,11 @@ mod tests {
             "grpc.reflection.v1.ServerReflection",
             "grpc.reflection.v1alpha.ServerReflection",
             "inference.GRPCInferenceService",
+            "tei.v1.Embed",
+            "tei.v1.Info",
+            "tei.v1.Predict",
+            "tei.v1.Rerank",
+            "tei.v1.Tokenize",
         ];
         assert_eq!(names, want);
         let file = MessageRequest::FileByFilename("grpc_service.proto".to_owned());

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use crate::grpc::framing::{framed, read};
+use crate::framing::{framed, read};
 use crate::repository::{LoadOrder, RepositoryOrder, file_path, model_name, named_repository};
 use base::error::Error;
 use base::limits::ORDER_PARAMETERS_MAX;

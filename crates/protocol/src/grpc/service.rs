@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::grpc::framing::frame;
-use crate::grpc::framing::{framed, read};
+use crate::framing::frame;
+use crate::framing::{framed, read};
 use crate::grpc::repository::RepositoryRpc;
 use crate::grpc::{logging, statistics};
 use crate::logging::{LogState, LogUpdate};

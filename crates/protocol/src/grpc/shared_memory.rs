@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use crate::grpc::framing::{framed, read};
+use crate::framing::{framed, read};
 use crate::route::RegionAction;
 use crate::shared_memory::{RegionDescription, RegionKind, RegionOrder, RegionPlace, RegionRegistration};
 use base::error::Error;

@@ -10,7 +10,7 @@ use wire::json::writer;
 
 use super::call::TextRequest;
 use super::path::TextPath;
-use super::task::TextTask;
+use super::path::TextTask;
 use super::values::{self, Vectors};
 
 /// The facts that answers have besides the model's outputs.

@@ -21,8 +21,8 @@ pub struct TextRequest {
     pub ids: Option<Vec<Vec<u32>>>,
     /// The prompt that goes before each text.
     pub prompt_name: Option<String>,
-    /// How texts that are too long are cut off; `None` as the model does by itself.
-    pub truncation: Option<Truncation>,
+    /// The way in which texts that are too long are cut off; `None` as the model does by itself.
+    pub truncation: Option<TextTruncation>,
     /// The first numbers of each vector that are wanted; `None` for all.
     pub dimensions: Option<usize>,
     /// True if the answer is not a list of lists: the request had one text.
@@ -41,7 +41,7 @@ pub struct TextRequest {
 
 /// The cut of texts that are too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Truncation {
+pub enum TextTruncation {
     /// Their beginning is cut off.
     Left,
     /// They are refused.
@@ -50,7 +50,7 @@ pub enum Truncation {
     Right,
 }
 
-impl Truncation {
+impl TextTruncation {
     /// The name in the input `truncation` of a model.
     pub const fn name(self) -> &'static str {
         match self {
@@ -87,13 +87,13 @@ impl TextRequest {
         refuse_unlike(root, "normalize", true, "vectors are those of the model, most of which are normalised")?;
         let direction = match text(options, "truncation_direction")?.map(|text| text.to_ascii_lowercase()).as_deref() {
             None => None,
-            Some("left") => Some(Truncation::Left),
-            Some("right") => Some(Truncation::Right),
+            Some("left") => Some(TextTruncation::Left),
+            Some("right") => Some(TextTruncation::Right),
             Some(other) => {
                 return Err(Error::invalid(format!("'truncation_direction' is '{other}': must be 'left' or 'right'")));
             }
         };
-        self.truncation = if flag(options, "truncate", true)? { direction } else { Some(Truncation::Off) };
+        self.truncation = if flag(options, "truncate", true)? { direction } else { Some(TextTruncation::Off) };
         self.prompt_name = text(options, "prompt_name")?;
         self.dimensions = count(root, "dimensions", TEXT_DIMENSIONS_MAX)?;
         self.is_base64 = match text(root, "encoding_format")?.filter(|_| self.path == TextPath::Embeddings).as_deref() {
@@ -148,7 +148,7 @@ impl TextRequest {
     /// Checks the texts of a call, however it came.
     ///
     /// # Errors
-    /// `InvalidArgument` if there are none or too many, a text is empty, or a prompt goes before tokens.
+    /// `InvalidArgument` if the body has no texts or too many, a text is empty, or a prompt goes before tokens.
     pub fn check_inputs(&self) -> Result<(), Error> {
         let ids = self.ids.as_deref().unwrap_or_default();
         let is_empty = |(row, text): (usize, &String)| text.is_empty() && ids.get(row).is_none_or(Vec::is_empty);
@@ -215,7 +215,7 @@ impl TextRequest {
     fn push_ids(&mut self, value: JsonValue<'_, '_>, name: &str) -> Result<(), Error> {
         let id = |element: JsonValue<'_, '_>| {
             let id = element.as_u64().and_then(|id| u32::try_from(id).ok());
-            id.ok_or_else(|| not_texts(name, element, "token ids, integers from 0 to 4294967295,"))
+            id.ok_or_else(|| not_texts(name, element, "token ids, integers from 0 to 4294967295"))
         };
         if *value.kind() != ValueKind::Array {
             return Err(not_texts(name, value, "lists of token ids"));

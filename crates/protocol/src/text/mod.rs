@@ -30,10 +30,10 @@ mod times;
 mod values;
 
 pub use answer::{AnswerFacts, TextOutcome, encode, models_json};
-pub use call::{TextRequest, Truncation};
+pub use call::{TextRequest, TextTruncation};
 pub use error::{error_reply, health_reply, reply, shown_text};
 pub use model_facts::TextModelFacts;
-pub use path::TextPath;
-pub use task::{TextTask, request, token_count, tokenizer};
+pub use path::{TextPath, TextTask};
+pub use task::{request, token_count, tokenizer};
 pub use tei::{RerankTexts, TeiRpc};
 pub use times::TextTimes;

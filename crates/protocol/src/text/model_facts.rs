@@ -6,9 +6,10 @@ use model::ModelSpec;
 use wire::json::writer;
 use wire::proto::tei;
 
-use crate::grpc::framing::framed;
+use crate::framing::framed;
 
-use super::task::{TextTask, tokenizer};
+use super::path::TextTask;
+use super::task::tokenizer;
 
 /// The facts about a model of texts. TEI's others, such as hashes of a build, are null.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,5 @@
 //! The paths of the text interfaces, and the tasks that they are for.
 
-use super::task::TextTask;
-
 /// A path of the text interfaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TextPath {
@@ -30,6 +28,19 @@ pub enum TextPath {
     Similarity,
     /// `/tokenize` of TEI.
     Tokenize,
+}
+
+/// The work of a text model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextTask {
+    /// A text to scores of classes, or to one number.
+    Classify,
+    /// A text to a vector.
+    Embed,
+    /// A query and a text to a score.
+    Rerank,
+    /// A text to numbers of a few dimensions.
+    SparseEmbed,
 }
 
 impl TextPath {

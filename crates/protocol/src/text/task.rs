@@ -5,27 +5,14 @@ use base::tensor::{Datatype, Shape, Tensor, strings};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::call::{TextRequest, Truncation};
-use super::path::TextPath;
+use super::call::{TextRequest, TextTruncation};
+use super::path::{TextPath, TextTask};
 use crate::check::{self, AskedOutput, NamedTensor};
 use crate::infer::{InferRequest, ResponsePlan, SequenceParameters};
 use crate::limits::TEXT_IDS_MAX;
 use model::ModelSpec;
 use model::parameters::Parameters;
 use model::spec::steps::ShowsTokens;
-
-/// The work of a text model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TextTask {
-    /// A text to scores of classes, or to one number.
-    Classify,
-    /// A text to a vector.
-    Embed,
-    /// A query and a text to a score.
-    Rerank,
-    /// A text to numbers of a few dimensions.
-    SparseEmbed,
-}
 
 impl TextTask {
     /// The task of a model, by the names and datatypes of its tensors; `None` if it is no text model.
@@ -125,7 +112,7 @@ pub fn request(call: &TextRequest, spec: &ModelSpec) -> Result<InferRequest, Err
         match spec.input_index("truncation") {
             Some(_) => inputs.push(column("truncation", std::iter::repeat_n(truncation.name(), rows))),
             // Models cut off at the end by themselves.
-            None if truncation == Truncation::Right => {}
+            None if truncation == TextTruncation::Right => {}
             None => return Err(no_input(spec, "truncation", "texts are cut off as the model does by itself")),
         }
     }

@@ -9,11 +9,11 @@ use prost::Message;
 use wire::proto::tei as proto;
 
 use super::answer::TextOutcome;
-use super::call::{TextRequest, Truncation};
+use super::call::{TextRequest, TextTruncation};
 use super::path::TextPath;
 use super::times::TextTimes;
 use super::values::{self, Vectors};
-use crate::grpc::framing::{framed, read};
+use crate::framing::{framed, read};
 use crate::limits::TEXTS_MAX;
 
 /// An RPC of `tei.v1`. Each but `Info` has a stream too.
@@ -267,13 +267,13 @@ fn ranked(request: proto::RerankRequest) -> Result<TextRequest, Error> {
 }
 
 /// As in TEI, a text that is too long is refused unless the message says that it may be cut off.
-fn truncation(truncate: bool, direction: i32) -> Result<Truncation, Error> {
+fn truncation(truncate: bool, direction: i32) -> Result<TextTruncation, Error> {
     let direction = proto::TruncationDirection::try_from(direction)
         .map_err(|_| Error::invalid(format!("'truncation_direction' is {direction}: must be 0 (right) or 1 (left)")))?;
     Ok(match (truncate, direction) {
-        (false, _) => Truncation::Off,
-        (true, proto::TruncationDirection::Left) => Truncation::Left,
-        (true, proto::TruncationDirection::Right) => Truncation::Right,
+        (false, _) => TextTruncation::Off,
+        (true, proto::TruncationDirection::Left) => TextTruncation::Left,
+        (true, proto::TruncationDirection::Right) => TextTruncation::Right,
     })
 }
 

@@ -71,9 +71,9 @@ fn a_body_is_texts_and_options() {
     check(TextPath::Embed, r#"{"inputs": ["a", "b"], "truncate": true, "normalize": true}"#, &["a", "b"], false);
     let cut = |options: &str| read(TextPath::Embed, &format!(r#"{{"inputs": "a"{options}}}"#)).unwrap().truncation;
     assert_eq!(cut(r#", "truncate": null"#), None);
-    assert_eq!(cut(r#", "truncate": true, "truncation_direction": "Right""#), Some(Truncation::Right));
-    assert_eq!(cut(r#", "truncation_direction": "left""#), Some(Truncation::Left));
-    assert_eq!(cut(r#", "truncate": false, "truncation_direction": "left""#), Some(Truncation::Off));
+    assert_eq!(cut(r#", "truncate": true, "truncation_direction": "Right""#), Some(TextTruncation::Right));
+    assert_eq!(cut(r#", "truncation_direction": "left""#), Some(TextTruncation::Left));
+    assert_eq!(cut(r#", "truncate": false, "truncation_direction": "left""#), Some(TextTruncation::Off));
     let call = check(TextPath::Embeddings, r#"{"input": [1, 2]}"#, &[""], true);
     assert_eq!(call.ids, Some(vec![vec![1, 2]]));
     let call = check(TextPath::EmbedAll, r#"{"inputs": ["a", [7], "b"]}"#, &["a", "", "b"], false);

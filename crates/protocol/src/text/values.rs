@@ -42,7 +42,7 @@ impl Vectors {
     /// The vector of a row.
     ///
     /// # Errors
-    /// `Internal` if there is none.
+    /// `Internal` if the model did not give it.
     pub fn row(&self, row: usize) -> Result<&[f32], Error> {
         let begin = row.checked_mul(self.size);
         let part = begin.and_then(|begin| self.values.get(begin..begin.checked_add(self.size)?));

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::grpc::framing::{framed, read};
+use crate::framing::{framed, read};
 use crate::trace::{TraceOrder, count, file_is_fixed, level, told, unsigned};
 use base::error::Error;
 use trace::{SettingChange, SettingUpdate, TraceTable};

@@ -144,7 +144,7 @@ impl StepList {
 mod tests {
     use super::*;
     use crate::tensors::of_floats;
-    use crate::tokenize::tests::tokenizer_json;
+    use crate::trial_tokenizer::tokenizer_json;
 
     fn read(steps: &str) -> Result<StepList, Error> {
         let read_file = |_: &str, _| Ok(tokenizer_json("").into_bytes());

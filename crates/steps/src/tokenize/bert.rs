@@ -300,7 +300,7 @@ mod tests {
     use tokenizers::Tokenizer;
 
     use super::*;
-    use crate::tokenize::tests::tokenizer_json;
+    use crate::trial_tokenizer::tokenizer_json;
 
     fn bert(file: &str, truncation: Option<TruncationParams>) -> Option<Bert> {
         let tokenizer = Tokenizer::from_bytes(file).unwrap();

@@ -105,7 +105,7 @@ mod tests {
     use crate::StepList;
     use crate::limits::SKIPPED_TOKENS_MAX;
     use crate::tensors::{integers, of_strings};
-    use crate::tokenize::tests::tokenizer_json;
+    use crate::trial_tokenizer::tokenizer_json;
 
     fn list(members: &str) -> Result<StepList, String> {
         let text = format!(

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::StepList;
     use crate::tensors::{integers, of_strings};
-    use crate::tokenize::tests::tokenizer_json;
+    use crate::trial_tokenizer::tokenizer_json;
 
     fn list(ports: &str, members: &str) -> Result<StepList, String> {
         let text = format!(

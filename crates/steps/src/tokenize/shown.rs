@@ -57,7 +57,7 @@ mod tests {
     use base::tensor::{Datatype, Tensor};
 
     use crate::tensors::{integers, of_numbers, of_strings};
-    use crate::tokenize::tests::tokenizer_json;
+    use crate::trial_tokenizer::tokenizer_json;
     use crate::{ShownToken, StepList};
 
     fn list() -> StepList {

@@ -117,6 +117,8 @@ def request(model, source, random, rows):
             tensors[name] = array.reshape(shape)
         elif datatype.startswith("FP"):
             values = random.normal(0, 2, shape)
+            if name == "det_classes":
+                values = np.floor(np.abs(values))
             if name.startswith("samples"):
                 values = random.uniform(-1, 1, int(random.integers(2000, 5000)))
             if dims[-1:] == [85]:

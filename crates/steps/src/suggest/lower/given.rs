@@ -47,7 +47,7 @@ impl StepLowering<'_, '_> {
             Some(_) => return Err("the condition of the boxes is no threshold".to_owned()),
         }
         fields.push(("max_detections", "30000".to_owned()));
-        self.machine.assume("at most 30000 boxes of an image are kept, and no score is NaN");
+        self.machine.assume("at most 30000 boxes of an image are kept, classes are whole numbers, and no score is NaN");
         let mut inputs = Vec::new();
         let tensors = [("boxes", Some(given.boxes)), ("scores", Some(given.scores)), ("classes", given.classes)];
         for (port, part) in tensors {

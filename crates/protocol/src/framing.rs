@@ -4,9 +4,11 @@
 use bytes::Bytes;
 use prost::Message;
 
-use crate::grpc::message::UNREADABLE;
 use base::error::{Code, Error};
 use wire::grpc::prefix;
+
+/// Triton's text for bytes that are not a message of the expected type.
+pub const UNREADABLE: &str = "Unable to parse request";
 
 /// Encodes a message with its prefix.
 ///
