@@ -403,7 +403,8 @@ fn check_rpcs(client: &Client) {
     assert_eq!(refused("Embed/Embed", "none", cut.encode_to_vec()).0, 5);
     assert_eq!(refused("Embed/Embed", "words", Vec::new()).0, 3);
     assert_eq!(refused("Embed/Embed", "words", vec![0xff]).0, 13);
-    assert_eq!(refused("Embed/EmbedSparse", "words", cut.encode_to_vec()).0, 3);
+    let sparse = tei::EmbedSparseRequest { inputs: inputs(), ..Default::default() };
+    assert_eq!(refused("Embed/EmbedSparse", "words", sparse.encode_to_vec()).0, 3);
     assert_eq!(refused("Embed/Other", "words", Vec::new()).0, 12);
 }
 

@@ -197,7 +197,7 @@ impl PaddedTrial {
                 mask.extend([one.as_slice(), two].concat());
             }
             let rows = lengths.len() as i64;
-            let tensors = vec![tensor(&[rows, width], &ids), tensor(&[rows, width], &mask), tensor(&[rows], *lengths)];
+            let tensors = vec![tensor(&[rows, width], &ids), tensor(&[rows, width], &mask), tensor(&[rows], lengths)];
             (tensors, rows as u32)
         };
         let mut batch = answers.batch(requests.iter().map(request).collect());

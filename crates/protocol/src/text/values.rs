@@ -99,6 +99,9 @@ pub fn sparse_rows(call: &TextRequest, spec: &ModelSpec, outputs: &[Tensor]) -> 
     Ok(counts.iter().enumerate().map(row).collect())
 }
 
+/// The scores of a row, each with its label.
+pub type ScoredLabels<'t> = Vec<(f32, Cow<'t, str>)>;
+
 /// The classes of each row with their scores, in the order of the model's output.
 ///
 /// # Errors
@@ -107,7 +110,7 @@ pub fn class_rows<'t>(
     call: &TextRequest,
     spec: &ModelSpec,
     outputs: &'t [Tensor],
-) -> Result<Vec<Vec<(f32, Cow<'t, str>)>>, Error> {
+) -> Result<Vec<ScoredLabels<'t>>, Error> {
     let rows = call.texts.len();
     let scores = floats(output(spec, outputs, "score")?, rows)?;
     let classes = scores.len().checked_div(rows).unwrap_or_default();
