@@ -92,7 +92,7 @@ pub trait Step: Send + Sync {
 pub struct StepPadding {
     /// For each output port, the number that pads it; `None` for one that is not padded.
     pub numbers: Vec<Option<f64>>,
-    /// The output port with the length of each row without padding, [rows].
+    /// The output port with the length of each row without padding, `[rows]`.
     pub lengths: usize,
     /// The width of a row is a multiple of this.
     pub multiple: u32,

@@ -80,7 +80,7 @@ impl ServerContext {
         Ok(held.filter(|held| held.tensors().is_some_and(|tensors| tensors.leases().next().is_some())))
     }
 
-    /// Moves outputs into shared memory on a GPU, once [`deliver_system`] has checked the room.
+    /// Moves outputs into shared memory on a GPU, once `deliver_system` has checked the room.
     ///
     /// # Errors
     /// Unavailable if too many copies wait, or the copying thread has ended; the error of the copy
