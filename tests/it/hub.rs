@@ -157,7 +157,7 @@ fn folders_answer_as_transformers_and_sentence_transformers_do() {
     let want = r#"'prompt_name' has \"other\"; known are \"query\", \"passage\", \"plain\""#;
     let text = String::from_utf8(answer.body).unwrap();
     assert!(answer.status == 400 && text.contains(want), "{} {text}", answer.status);
-    // What transformers would divide into windows.
+    // A longer context, which transformers divides into windows.
     let long = json!({"question": "a", "context": "a ".repeat(100)}).to_string();
     let answer = http::post(server.http(), "/v2/models/answers/generate", long.as_bytes()).unwrap();
     let text = String::from_utf8(answer.body).unwrap();

@@ -265,7 +265,7 @@ impl ConfigCompletion<'_> {
         let list = StepList::read(&derived.steps, &read).map_err(in_steps)?;
         let around = draft.clone().with_derived(&derived.config)?;
         let mut spec = self.complete_around(directory, around.clone(), Some(&engine), &labels)?;
-        // Where requests have no rows, the steps choose those of the graph.
+        // The requests have no rows: the steps choose those of the graph.
         let engine = if spec.has_batch_axis() {
             engine
         } else {
