@@ -406,15 +406,16 @@ impl ModelSpec {
     }
 
     /// Gives the model's outputs for one request the shapes of the response (`reshape`). As in
-    /// Triton, a Python model's output passes unchanged if it differs from the configuration. So do an output that
-    /// differs from a shape read from the model file, and one that is left out.
+    /// Triton, a Python model's output passes unchanged if it differs from the configuration or is
+    /// missing. So does an output that differs from a shape read from the model file, and one on request that is left out.
     ///
     /// # Errors
     /// `Internal` if another model gave a shape that the `reshape` of the output excludes.
     pub fn to_client(&self, mut outputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
         // An output that was turned into classes (its datatype is `BYTES` now) has the client's shape already.
         let is_reshaped = |(output, spec): &(&mut Tensor, &TensorSpec)| {
-            spec.is_reshaped() && output.datatype == spec.datatype && !output.is_missing()
+            let is_left_out = || output.is_missing() && !self.is_usual_output(&spec.name);
+            spec.is_reshaped() && output.datatype == spec.datatype && !is_left_out()
         };
         for (output, spec) in outputs.iter_mut().zip(&self.outputs).filter(is_reshaped) {
             match spec.to_client(&output.shape) {
@@ -574,6 +575,6 @@ mod tests {
         check("python", Datatype::Fp32, &[], 0, Ok(&[]));
         check("identity", Datatype::Fp32, &[2, 2], 16, Ok(&[4]));
         check("identity", Datatype::Fp32, &[3], 12, refused);
-        check("identity", Datatype::Fp32, &[], 0, Ok(&[]));
+        check("identity", Datatype::Fp32, &[], 0, refused);
     }
 }
