@@ -35,8 +35,10 @@ impl TextEncoder {
             let processor = tokenizer.get_post_processor().cloned();
             tokenizer.with_post_processor(None::<PostProcessorWrapper>);
             let bert = Bert::new(&tokenizer, processor.as_ref(), &rules);
-            // The crate then stops at the length. A text of a pair cannot stop there: its length counts.
-            if let (Some(truncation), false) = (&rules.truncation, rules.is_pair) {
+            // The crate then stops at the length. A text of a pair cannot stop there: its length counts. Nor can one that is
+            // cut off from the left: its words would be counted from the first one that is left.
+            let truncation = rules.truncation.as_ref().filter(|rule| rule.direction == TruncationDirection::Right);
+            if let (Some(truncation), false) = (truncation, rules.is_pair) {
                 tokenizer.with_truncation(Some(truncation.clone())).map_err(|why| why.to_string())?;
             }
             Ok(Self { tokenizer, processor, bert, rules })

@@ -180,8 +180,9 @@ def packed(texts):
 
 
 def row(encoding):
-    # From 1, with 0 for special tokens and padding.
-    places = [[0 if place is None else place + 1 for place in part] for part in (encoding.sequence_ids, encoding.word_ids)]
+    # From 1, with 0 for special tokens and padding. Without a post-processor, the library counts padding to the first text.
+    place = lambda place, is_token: place + 1 if is_token and place is not None else 0
+    places = [list(map(place, part, encoding.attention_mask)) for part in (encoding.sequence_ids, encoding.word_ids)]
     numbers = [encoding.ids, encoding.attention_mask, encoding.type_ids, encoding.special_tokens_mask, encoding.offsets, *places]
     data = b"".join(np.array(part, dtype=np.uint32).tobytes() for part in numbers)
     return struct.pack("<II", len(encoding.ids), zlib.crc32(data))
