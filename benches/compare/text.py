@@ -1,5 +1,6 @@
-"""text.py DIRECTORY HTTP METRICS SECONDS: load on the embedder `minilm` of a server, beside bare ONNX Runtime on the same folder.
-Prints a row for each case. The client is one process with a thread for each connection; run it on another core than the server."""
+"""text.py DIRECTORY HTTP METRICS SECONDS ROUNDS: load on the embedder `minilm` of a server on core 0, in turns with bare ONNX Runtime on
+the same folder and core. Prints a row for each case: medians of rounds, with the least and the most. The client is one process on
+core 1 with a thread for each connection."""
 
 import http.client
 import importlib.util
@@ -100,52 +101,98 @@ def load(port, metrics, clients, seconds, make):
     }
 
 
-def bare(session, tokenizer, sizes, seconds):
-    """The same by ONNX Runtime on one thread: texts by themselves, without pooling."""
-    times, tokens, ends = [], 0, time.monotonic() + seconds
-    while time.monotonic() < ends:
-        for size in sizes:
-            encoded = tokenizer.encode(text(size))
-            ids = numpy.array([encoded.ids], dtype=numpy.int64)
-            feeds = {"input_ids": ids, "attention_mask": numpy.ones_like(ids), "token_type_ids": numpy.zeros_like(ids)}
-            feeds = {put.name: feeds[put.name] for put in session.get_inputs()}
-            began = time.perf_counter()
-            session.run(None, feeds)
-            times.append(time.perf_counter() - began)
-            tokens += ids.size
-    return statistics.median(times) * 1e3, tokens / sum(times)
+class Bare:
+    """ONNX Runtime on one thread, without tokenizing and pooling."""
+
+    def __init__(self, directory):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        file = os.path.join(directory, "onnx/model.onnx")
+        self.session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        self.tokenizer = Tokenizer.from_file(os.path.join(directory, "tokenizer.json"))
+        self.tokenizer.no_truncation()
+
+    def load(self, batches, seconds):
+        """Tokens/s, texts/s and the median of a run in ms, over batches of texts of given lengths in turn."""
+        times, tokens, texts, ends = [], 0, 0, time.monotonic() + seconds
+        while time.monotonic() < ends:
+            for sizes in batches:
+                self.tokenizer.enable_padding(length=max(sizes))
+                encoded = self.tokenizer.encode_batch([text(size) for size in sizes])
+                feeds = {
+                    "input_ids": numpy.array([row.ids for row in encoded], dtype=numpy.int64),
+                    "attention_mask": numpy.array([row.attention_mask for row in encoded], dtype=numpy.int64),
+                }
+                feeds["token_type_ids"] = numpy.zeros_like(feeds["input_ids"])
+                feeds = {put.name: feeds[put.name] for put in self.session.get_inputs()}
+                began = time.perf_counter()
+                self.session.run(None, feeds)
+                times.append(time.perf_counter() - began)
+                tokens += sum(sizes)
+                texts += len(sizes)
+        return {"tokens/s": tokens / sum(times), "texts/s": texts / sum(times), "p50 ms": statistics.median(times) * 1e3}
+
+
+def grouped(sizes, count):
+    """Neighbours in length together."""
+    sizes = sorted(sizes)
+    return [sizes[at : at + count] for at in range(0, len(sizes), count)]
+
+
+def shown(values, digits):
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})"
 
 
 def main():
     if sys.argv[1] == "folder":
         return folder(sys.argv[2])
-    directory, port, metrics, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    directory, port, metrics, seconds, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
     random.seed(7)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(os.path.join(directory, "onnx/model.onnx"), options, providers=["CPUExecutionProvider"])
-    tokenizer = Tokenizer.from_file(os.path.join(directory, "tokenizer.json"))
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
+    # The core of the server, while nobody asks it.
+    os.sched_setaffinity(0, {0})
+    bare = Bare(directory)
+    os.sched_setaffinity(0, {1})
     mixed = lengths(256)
     sizes = lambda count: lambda own: own.sample(mixed, count)
-    # Lengths are learned first.
-    for clients, make in ((1, sizes(32)), (16, sizes(1)), (8, lambda _: [20])):
-        load(port, metrics, clients, seconds, make)
-    print("| case | texts/s | tokens/s | p50 ms | p99 ms | padding |\n|---|---|---|---|---|---|")
     cases = [
-        ("one client, 32 mixed texts", 1, sizes(32)),
-        ("16 clients, a mixed text each", 16, sizes(1)),
-        ("64 clients, a mixed text each", 64, sizes(1)),
-        ("64 clients, 20 tokens each", 64, lambda _: [20]),
-        ("one client, 20 tokens", 1, lambda _: [20]),
+        ("one client, 32 mixed texts", 1, sizes(32), "mixed"),
+        ("16 clients, a mixed text each", 16, sizes(1), "mixed"),
+        ("64 clients, a mixed text each", 64, sizes(1), "mixed"),
+        ("64 clients, 20 tokens each", 64, lambda _: [20], "20 tokens"),
+        ("one client, 20 tokens", 1, lambda _: [20], "20 tokens alone"),
     ]
-    for name, clients, make in cases:
-        row = load(port, metrics, clients, seconds, make)
-        print(f"| {name} | {row['texts/s']:.0f} | {row['tokens/s']:.0f} | {row['p50 ms']:.1f} | {row['p99 ms']:.1f} | {row['padding']:.3f} |")
-    for name, each in (("mixed texts one by one", mixed), ("20 tokens", [20])):
-        p50, rate = bare(session, tokenizer, each, seconds)
-        print(f"| bare ONNX Runtime, {name} | | {rate:.0f} | {p50:.1f} | | 0 |")
+    groups = [
+        ("mixed texts one by one", [[size] for size in mixed]),
+        ("mixed texts, sorted pairs", grouped(mixed, 2)),
+        ("mixed texts, sorted fours", grouped(mixed, 4)),
+        ("20 tokens, batches of 32", [[20] * 32]),
+        ("20 tokens one by one", [[20]]),
+    ]
+    rows = {name: [] for name, *_ in cases + groups}
+    # The first round learns the costs of lengths and is not shown.
+    for at in range(rounds + 1):
+        own = {}
+        for name, clients, make, _ in cases:
+            own[name] = load(port, metrics, clients, seconds, make)
+        os.sched_setaffinity(0, {0})
+        for name, batches in groups:
+            own[name] = bare.load(batches, seconds / 2)
+        os.sched_setaffinity(0, {1})
+        mixed_best = max(own[name]["tokens/s"] for name, _ in groups[:3])
+        best = {"mixed": mixed_best, "20 tokens": own[groups[3][0]]["tokens/s"], "20 tokens alone": own[groups[4][0]]["tokens/s"]}
+        for name, _, _, beside in cases:
+            own[name]["of bare"] = own[name]["tokens/s"] / best[beside]
+        own[cases[4][0]]["above"] = (own[cases[4][0]]["p50 ms"] - own[groups[4][0]]["p50 ms"]) * 1e3
+        if at > 0:
+            for name, row in own.items():
+                rows[name].append(row)
+    print("| case | texts/s | tokens/s | of bare | p50 ms | p99 ms | padding |\n|---|---|---|---|---|---|---|")
+    for name, measured in rows.items():
+        column = lambda key, digits: shown([row[key] for row in measured], digits) if key in measured[0] else ""
+        cells = [("texts/s", 1), ("tokens/s", 0), ("of bare", 3), ("p50 ms", 2), ("p99 ms", 0), ("padding", 3)]
+        prefix = "bare, " if name not in [case[0] for case in cases] else ""
+        print(f"| {prefix}{name} | " + " | ".join(column(*cell) for cell in cells) + " |")
+    print("one client above bare, µs:", shown([row["above"] for row in rows[cases[4][0]]], 0))
 
 
 main()
