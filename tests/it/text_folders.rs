@@ -111,11 +111,16 @@ fn table() -> Vec<(&'static str, Value, Value)> {
         ("/embed", json!({"inputs": "good"}), json!([[1.0, 0.0]])),
         ("/embed", json!({"inputs": [2, 4, 3]}), json!([[1.0, 0.0]])),
         ("/embed", json!({"inputs": [[2, 4, 3], [2, 6, 3]]}), json!([[1.0, 0.0], [-1.0, 0.0]])),
-        ("/embed", json!({"inputs": ["good", [4]]}), json!([[1.0, 0.0], [3.0, 0.0]])),
+        ("/embed", json!({"inputs": ["good", [4]], "normalize": false}), json!([[1.0, 0.0], [3.0, 0.0]])),
         ("/embed", json!({"inputs": "bad", "prompt_name": "query"}), json!([[0.0, 0.0]])),
-        ("/embed", json!({"inputs": "bad good good good"}), json!([[0.6, 0.0]])),
-        ("/embed", json!({"inputs": "bad good good good", "truncation_direction": "Left"}), json!([[1.8, 0.0]])),
-        ("/embed", json!({"inputs": "good good good", "truncate": false}), json!([[1.8, 0.0]])),
+        ("/embed", json!({"inputs": "bad good good good", "normalize": false}), json!([[0.6, 0.0]])),
+        (
+            "/embed",
+            json!({"inputs": "bad good good good", "truncation_direction": "Left", "normalize": false}),
+            json!([[1.8, 0.0]]),
+        ),
+        ("/embed", json!({"inputs": "good good good", "truncate": false}), json!([[1.0, 0.0]])),
+        ("/embed", json!({"inputs": "great", "normalize": false}), json!([[0.8, 0.6]])),
         ("/embed", json!({"inputs": "great", "dimensions": 1}), json!([[1.0]])),
         ("/embed_all", json!({"inputs": "good"}), json!([[[0.0, 0.0], [3.0, 0.0], [0.0, 0.0]]])),
         (
@@ -134,7 +139,7 @@ fn table() -> Vec<(&'static str, Value, Value)> {
         (
             "/v1/embeddings",
             json!({"input": [[2, 4, 3], [2, 6, 6, 3]], "model": "words"}),
-            json!({"object": "list", "data": [embedding(0, json!([1.0, 0.0])), embedding(1, json!([-1.5, 0.0]))], "model": "words", "usage": usage(7)}),
+            json!({"object": "list", "data": [embedding(0, json!([1.0, 0.0])), embedding(1, json!([-1.0, 0.0]))], "model": "words", "usage": usage(7)}),
         ),
         (
             "/models/words/tokenize",
@@ -165,6 +170,16 @@ fn table() -> Vec<(&'static str, Value, Value)> {
             "/predict",
             json!({"inputs": "good bad bad bad", "truncation_direction": "left"}),
             json!([{"score": 1.0, "label": "negative"}, {"score": 0.0, "label": "neutral"}, {"score": 0.0, "label": "positive"}]),
+        ),
+        (
+            "/predict",
+            json!({"inputs": "good", "raw_scores": true}),
+            json!([{"score": 200.0, "label": "positive"}, {"score": 0.0, "label": "negative"}, {"score": 0.0, "label": "neutral"}]),
+        ),
+        (
+            "/rerank",
+            json!({"query": "good", "texts": ["bad", "good"], "raw_scores": true}),
+            json!([{"index": 1, "score": 200.0}, {"index": 0, "score": -200.0}]),
         ),
         (
             "/rerank",
@@ -398,8 +413,14 @@ fn check_rpcs(client: &Client) {
         refused("Embed/Embed", "words", long.encode_to_vec()),
         (3, "`inputs` must have less than 5 tokens. Given: 6".to_owned())
     );
-    let cut = tei::EmbedRequest { truncate: true, truncation_direction: 1, ..long };
+    let cut = tei::EmbedRequest { truncate: true, truncation_direction: 1, normalize: Some(false), ..long };
     assert_eq!(call::<tei::EmbedResponse>(client, "Embed/Embed", "words", &cut).embeddings, [1.8, 0.0]);
+    let raw = tei::PredictRequest { inputs: inputs(), raw_scores: true, ..Default::default() };
+    assert_eq!(call::<tei::PredictResponse>(client, "Predict/Predict", "mood", &raw).predictions[0].score, 200.0);
+    let raw = tei::PredictPairRequest { inputs: vec![inputs(), inputs()], raw_scores: true, ..Default::default() };
+    assert_eq!(call::<tei::PredictResponse>(client, "Predict/PredictPair", "rank", &raw).predictions[0].score, 200.0);
+    let raw = tei::RerankRequest { raw_scores: true, ..texts };
+    assert_eq!(call::<tei::RerankResponse>(client, "Rerank/Rerank", "rank", &raw).ranks[1].score, -200.0);
     assert_eq!(refused("Embed/Embed", "none", cut.encode_to_vec()).0, 5);
     assert_eq!(refused("Embed/Embed", "words", Vec::new()).0, 3);
     assert_eq!(refused("Embed/Embed", "words", vec![0xff]).0, 13);

@@ -104,20 +104,25 @@ fn texts(folder: &HubFolder<'_>, modules: &Modules, config: &ConfigFile, graph: 
     let count = token_count(&tokens);
     steps.push(tokens.into_step());
     steps.push_model();
-    let head = StepText::new("head").with("input", &logits.name);
     let inputs = [IoText::scalar("text", "STRING"), IoText::scalar("truncation", "STRING").optional()];
     let is_number = classes.count == Some(1);
-    let mut outputs = if is_number {
-        steps.push(head.ports("outputs", &[("score", "score")]).with("activation", activation));
-        vec![IoText::scalar("score", "FP32")]
-    } else {
-        let head = head.ports("outputs", &[("labels", "label"), ("scores", "score")]).with("activation", activation);
-        let all = classes.count.unwrap_or(crate::limits::HUB_LABELS_MAX);
-        steps.push(classes.name(head.raw("top_k", &all.to_string()), config)?);
-        vec![IoText::list("label", "STRING", classes.count), IoText::list("score", "FP32", classes.count)]
-    };
+    let mut outputs = Vec::new();
+    for (label, score, activation) in [("label", "score", activation), (RAW_LABEL, RAW_SCORE, "none")] {
+        let head = StepText::new("head").with("input", &logits.name).with("activation", activation);
+        if is_number {
+            steps.push(head.ports("outputs", &[("score", score)]));
+            outputs.push(IoText::scalar(score, "FP32"));
+        } else {
+            let all = classes.count.unwrap_or(crate::limits::HUB_LABELS_MAX);
+            let head = head.ports("outputs", &[("labels", label), ("scores", score)]).raw("top_k", &all.to_string());
+            steps.push(classes.name(head, config)?);
+            outputs.push(IoText::list(label, "STRING", classes.count));
+            outputs.push(IoText::list(score, "FP32", classes.count));
+        }
+    }
     outputs.push(count);
-    let config = write::config(&graph.file, &inputs, &outputs) + &write::on_request(&[TOKEN_COUNT]);
+    let raw = if is_number { &[RAW_SCORE, TOKEN_COUNT][..] } else { &[RAW_LABEL, RAW_SCORE, TOKEN_COUNT] };
+    let config = write::config(&graph.file, &inputs, &outputs) + &write::on_request(raw);
     Ok(Derived { task: HubTask::Classify, config, steps: steps.into_text() })
 }
 
@@ -130,15 +135,21 @@ fn rerank(folder: &HubFolder<'_>, modules: &Modules, config: &ConfigFile, graph:
     let count = token_count(&tokens);
     steps.push(tokens.into_step());
     steps.push_model();
-    let head = StepText::new("head").with("input", &logits.name).ports("outputs", &[("score", "score")]);
-    steps.push(head.with("activation", score_activation(folder, config)?));
+    for (score, activation) in [("score", score_activation(folder, config)?), (RAW_SCORE, "none")] {
+        let head = StepText::new("head").with("input", &logits.name).ports("outputs", &[("score", score)]);
+        steps.push(head.with("activation", activation));
+    }
     let cut = IoText::scalar("truncation", "STRING").optional();
     let inputs = [IoText::scalar("query", "STRING"), IoText::scalar("text", "STRING"), cut];
-    let outputs = [IoText::scalar("score", "FP32"), count];
-    let config = write::config(&graph.file, &inputs, &outputs) + &write::on_request(&[TOKEN_COUNT]);
+    let outputs = [IoText::scalar("score", "FP32"), IoText::scalar(RAW_SCORE, "FP32"), count];
+    let config = write::config(&graph.file, &inputs, &outputs) + &write::on_request(&[RAW_SCORE, TOKEN_COUNT]);
     Ok(Derived { task: HubTask::Rerank, config, steps: steps.into_text() })
 }
 
+/// The network's number behind `score`.
+const RAW_SCORE: &str = "raw_score";
+/// The labels of several such numbers, the highest first.
+const RAW_LABEL: &str = "raw_label";
 /// The output with the number of tokens.
 const TOKEN_COUNT: &str = "token_count";
 

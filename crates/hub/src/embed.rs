@@ -42,14 +42,19 @@ pub fn derive(
     let mut steps = StepsText::default();
     steps.push(tokens.into_step());
     steps.push_model();
+    let mut on_request = Vec::new();
     let mut outputs = if task == HubTask::SparseEmbed {
         sparse(folder, modules, config, graph, &mask, &mut steps)?
     } else {
-        let size = dense(folder, modules, config, graph, (&mask, prompts.has_text()), &mut steps)?;
-        vec![IoText::list("embedding", "FP32", size)]
+        let dense = dense(folder, modules, config, graph, (&mask, prompts.has_text()), &mut steps)?;
+        let mut outputs = vec![IoText::list("embedding", "FP32", dense.size)];
+        if dense.is_normalised {
+            outputs.push(IoText::list(RAW_EMBEDDING, "FP32", dense.size));
+            on_request.push(RAW_EMBEDDING);
+        }
+        outputs
     };
     outputs.push(count);
-    let mut text = String::new();
     if task == HubTask::Embed
         && let Some((states, size)) = token_states(config, graph)?
     {
@@ -58,12 +63,14 @@ pub fn derive(
         steps.push(cast(&mask, TOKEN_MASK, "INT64"));
         outputs.push(IoText::table(TOKEN_VECTORS, "FP32", size));
         outputs.push(IoText::list(TOKEN_MASK, "INT64", None));
-        text = write::on_request(&[TOKEN_VECTORS, TOKEN_MASK]);
+        on_request.extend([TOKEN_VECTORS, TOKEN_MASK]);
     }
-    let config = write::config(&graph.file, &inputs, &outputs) + &text;
+    let config = write::config(&graph.file, &inputs, &outputs) + &write::on_request(&on_request);
     Ok(Derived { task, config, steps: steps.into_text() })
 }
 
+/// The vector before it is normalised.
+const RAW_EMBEDDING: &str = "raw_embedding";
 /// The vectors of all tokens of a text.
 const TOKEN_VECTORS: &str = "token_embedding";
 /// The tokens of a text that are not padding.
@@ -153,7 +160,15 @@ const MODES: [(&str, &str, &str); 6] = [
     ("pooling_mode_lasttoken", "lasttoken", "last"),
 ];
 
-/// Writes the steps to one vector; returns its size.
+/// The vector that the steps of an embedder end with.
+struct DenseVector {
+    /// Its size; `None` if neither the configuration nor the graph states it.
+    size: Option<usize>,
+    /// True if it has the length 1, and [`RAW_EMBEDDING`] is the one before.
+    is_normalised: bool,
+}
+
+/// Writes the steps to one vector.
 fn dense(
     folder: &HubFolder<'_>,
     modules: &Modules,
@@ -161,7 +176,7 @@ fn dense(
     graph: &HubGraph,
     (mask, has_prompt): (&str, bool),
     steps: &mut StepsText,
-) -> Result<Option<usize>, Error> {
+) -> Result<DenseVector, Error> {
     let hidden = hidden_size(config)?;
     let states = graph.output(&STATES, 3, |output| is_state(output, hidden));
     let states = match (states, graph.output(&["sentence_embedding"], 2, |_| false)) {
@@ -169,15 +184,19 @@ fn dense(
         // A graph that has the whole pipeline in it.
         (Err(_), Ok(vector)) => {
             steps.push(StepText::new("cast").between(&vector.name, "embedding").with("datatype", "FP32"));
-            return Ok(HubGraph::last_dimension(vector));
+            return Ok(DenseVector { size: HubGraph::last_dimension(vector), is_normalised: false });
         }
         (Err(error), Err(_)) => return Err(error),
     };
     let mut size = HubGraph::last_dimension(states).or(hidden);
     let (modes, rest) = pooling(folder, modules, has_prompt)?;
-    let name_behind =
-        |is_last: bool, index: usize| if is_last { "embedding".to_owned() } else { format!("vector_{index}") };
-    let mut vector = name_behind(rest.is_empty(), 0);
+    let is_normalised = rest.last().is_some_and(|module| module.kind == ModuleKind::Normalize);
+    let name_behind = |count: usize| match rest.len() - count {
+        0 => "embedding".to_owned(),
+        1 if is_normalised => RAW_EMBEDDING.to_owned(),
+        _ => format!("vector_{count}"),
+    };
+    let mut vector = name_behind(0);
     if let [mode] = modes.as_slice() {
         steps.push(pool(&states.name, mask, &vector, mode));
     } else {
@@ -191,7 +210,7 @@ fn dense(
         size = size.map(|size| size.saturating_mul(modes.len()));
     }
     for (index, module) in rest.iter().enumerate() {
-        let output = name_behind(index + 1 == rest.len(), index + 1);
+        let output = name_behind(index + 1);
         if module.kind == ModuleKind::Normalize {
             steps.push(StepText::new("normalize").between(&vector, &output));
         } else {
@@ -201,7 +220,7 @@ fn dense(
         }
         vector = output;
     }
-    Ok(size)
+    Ok(DenseVector { size, is_normalised })
 }
 
 fn pool(states: &str, mask: &str, vector: &str, mode: &str) -> StepText {

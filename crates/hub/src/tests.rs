@@ -73,17 +73,18 @@ fn the_two_texts_can_be_read_and_kept() {
         input { name: \"truncation\" data_type: TYPE_STRING dims: [ 1 ] reshape { shape: [ ] } optional: true }\n\
         input { name: \"token_ids\" data_type: TYPE_INT64 dims: [ -1 ] optional: true }\n\
         output { name: \"embedding\" data_type: TYPE_FP32 dims: [ 8 ] }\n\
+        output { name: \"raw_embedding\" data_type: TYPE_FP32 dims: [ 8 ] }\n\
         output { name: \"token_count\" data_type: TYPE_INT64 dims: [ 1 ] reshape { shape: [ ] } }\n\
         output { name: \"token_embedding\" data_type: TYPE_FP32 dims: [ -1, 8 ] }\n\
         output { name: \"token_mask\" data_type: TYPE_INT64 dims: [ -1 ] }\n\
         dynamic_batching { }\n\
-        parameters { key: \"outputs_on_request\" value { string_value: \"token_embedding,token_mask\" } }\n";
+        parameters { key: \"outputs_on_request\" value { string_value: \"raw_embedding,token_embedding,token_mask\" } }\n";
     assert_eq!(derived.config, config);
     let steps = r#"{"steps": [
   {"step": "tokenize", "inputs": {"text": "text", "prompt_name": "prompt_name", "truncation": "truncation", "given_ids": "token_ids"}, "file": "tokenizer.json", "config": "tokenizer_config.json", "max_length": 256, "prompts": {"query": "find: \"", "document": ""}, "outputs": {"ids": "input_ids", "mask": "attention_mask", "type_ids": "token_type_ids", "length": "token_count"}},
   {"step": "model"},
-  {"step": "pool", "inputs": {"states": "last_hidden_state", "mask": "attention_mask"}, "output": "vector_0", "mode": "cls"},
-  {"step": "normalize", "input": "vector_0", "output": "embedding"},
+  {"step": "pool", "inputs": {"states": "last_hidden_state", "mask": "attention_mask"}, "output": "raw_embedding", "mode": "cls"},
+  {"step": "normalize", "input": "raw_embedding", "output": "embedding"},
   {"step": "cast", "input": "last_hidden_state", "output": "token_embedding", "datatype": "FP32"},
   {"step": "cast", "input": "attention_mask", "output": "token_mask", "datatype": "INT64"}
 ]}

@@ -137,8 +137,11 @@ pub fn config_without_rows(file: &str, inputs: &[IoText], outputs: &[IoText]) ->
     text
 }
 
-/// The part of a configuration that names outputs which requests without a list of outputs do not get.
+/// The part of a configuration that names outputs which requests without a list of outputs do not get; empty without any.
 pub fn on_request(names: &[&str]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
     let names = names.join(",");
     format!("parameters {{ key: \"outputs_on_request\" value {{ string_value: \"{names}\" }} }}\n")
 }

@@ -35,6 +35,10 @@ pub struct TextRequest {
     pub has_documents: bool,
     /// The best results that are wanted; `None` for all.
     pub top_n: Option<usize>,
+    /// True if scores are wanted as the network gives them, before softmax or sigmoid.
+    pub has_raw_scores: bool,
+    /// True if vectors are wanted as long as they are, and not with the length 1.
+    pub has_raw_vectors: bool,
     /// True if special tokens are left out: they are not added to texts, or not decoded.
     pub is_without_special: bool,
 }
@@ -83,8 +87,8 @@ impl TextRequest {
     fn read_options(&mut self, root: JsonValue<'_, '_>) -> Result<(), Error> {
         // `/similarity` has them in an object of their own.
         let options = root.given("parameters").filter(|_| self.path == TextPath::Similarity).unwrap_or(root);
-        refuse_unlike(root, "raw_scores", false, "scores are those of the model's head")?;
-        refuse_unlike(root, "normalize", true, "vectors are those of the model, most of which are normalised")?;
+        self.has_raw_scores = flag(root, "raw_scores", false)?;
+        self.has_raw_vectors = !flag(root, "normalize", true)?;
         let direction = match text(options, "truncation_direction")?.map(|text| text.to_ascii_lowercase()).as_deref() {
             None => None,
             Some("left") => Some(TextTruncation::Left),
@@ -347,14 +351,6 @@ fn count(root: JsonValue<'_, '_>, name: &str, most: usize) -> Result<Option<usiz
     let count = value.as_u64().and_then(|count| usize::try_from(count).ok()).filter(|count| (1..=most).contains(count));
     let text = || format!("'{name}' must be an integer from 1 to {most}");
     count.map(Some).ok_or_else(|| Error::invalid(text()))
-}
-
-/// Refuses a flag whose value the server cannot follow.
-fn refuse_unlike(root: JsonValue<'_, '_>, name: &str, served: bool, why: &str) -> Result<(), Error> {
-    match flag(root, name, served)? {
-        value if value == served => Ok(()),
-        value => Err(Error::invalid(format!("'{name}' is {value}, which is not served: {why}"))),
-    }
 }
 
 fn kind(value: JsonValue<'_, '_>) -> &'static str {

@@ -31,7 +31,7 @@ impl TextTask {
             return None;
         }
         if input("query").is_some() {
-            return output("score", Datatype::Fp32).then_some(Self::Rerank);
+            return output(SCORE, Datatype::Fp32).then_some(Self::Rerank);
         }
         if output("embedding", Datatype::Fp32) {
             return Some(Self::Embed);
@@ -39,7 +39,7 @@ impl TextTask {
         if output("index", Datatype::Int64) && output("value", Datatype::Fp32) && output("count", Datatype::Int64) {
             return Some(Self::SparseEmbed);
         }
-        output("score", Datatype::Fp32).then_some(Self::Classify)
+        output(SCORE, Datatype::Fp32).then_some(Self::Classify)
     }
 
     /// Its name in TEI's description of a model.
@@ -71,32 +71,8 @@ impl TextRequest {
 /// # Errors
 /// `InvalidArgument` if the model is of another task, or the call does not fit it.
 pub fn request(call: &TextRequest, spec: &ModelSpec) -> Result<InferRequest, Error> {
-    let has_tokens = call.path != TextPath::EmbedAll || spec.output_index(TOKEN_VECTORS).is_some();
-    let task = TextTask::of(spec).filter(|task| call.path.takes(*task) && has_tokens);
-    let Some(task) = task else {
-        let wanted = call.path.wanted();
-        return Err(Error::invalid(format!(
-            "model '{}' does not answer {}: that takes {wanted}",
-            spec.name,
-            call.path.name()
-        )));
-    };
+    check_task(call, spec)?;
     let rows = call.texts.len();
-    if rows > spec.rows_max as usize {
-        return Err(Error::invalid(format!(
-            "batch size {rows} > maximum allowed batch size {}: send fewer texts, or raise max_batch_size of model '{}'",
-            spec.rows_max, spec.name
-        )));
-    }
-    let is_pair = call.queries.as_ref().is_some_and(|queries| !queries.is_empty());
-    if is_pair != (task == TextTask::Rerank) {
-        let text = if is_pair {
-            format!("model '{}' takes single texts, not pairs", spec.name)
-        } else {
-            format!("model '{}' takes pairs of texts: [\"query\", \"text\"]", spec.name)
-        };
-        return Err(Error::invalid(text));
-    }
     let mut inputs: SmallVec<[NamedTensor<'_>; 4]> = SmallVec::new();
     inputs.push(column("text", call.texts.iter().map(String::as_str)));
     if let Some(queries) = &call.queries {
@@ -135,10 +111,56 @@ pub fn request(call: &TextRequest, spec: &ModelSpec) -> Result<InferRequest, Err
     })
 }
 
+/// Checks that a model is of the task of a call, takes its rows, and has what it asks for.
+fn check_task(call: &TextRequest, spec: &ModelSpec) -> Result<(), Error> {
+    let has_tokens = call.path != TextPath::EmbedAll || spec.output_index(TOKEN_VECTORS).is_some();
+    let task = TextTask::of(spec).filter(|task| call.path.takes(*task) && has_tokens);
+    let Some(task) = task else {
+        let wanted = call.path.wanted();
+        return Err(Error::invalid(format!(
+            "model '{}' does not answer {}: that takes {wanted}",
+            spec.name,
+            call.path.name()
+        )));
+    };
+    let rows = call.texts.len();
+    if rows > spec.rows_max as usize {
+        return Err(Error::invalid(format!(
+            "batch size {rows} > maximum allowed batch size {}: send fewer texts, or raise max_batch_size of model '{}'",
+            spec.rows_max, spec.name
+        )));
+    }
+    let is_pair = call.queries.as_ref().is_some_and(|queries| !queries.is_empty());
+    if is_pair != (task == TextTask::Rerank) {
+        let text = if is_pair {
+            format!("model '{}' takes single texts, not pairs", spec.name)
+        } else {
+            format!("model '{}' takes pairs of texts: [\"query\", \"text\"]", spec.name)
+        };
+        return Err(Error::invalid(text));
+    }
+    if call.has_raw_scores
+        && matches!(task, TextTask::Classify | TextTask::Rerank)
+        && spec.output_index(RAW_SCORE).is_none()
+    {
+        return Err(Error::invalid(format!(
+            "'raw_scores' is true, but model '{}' has no output '{RAW_SCORE}': its scores are those of its head",
+            spec.name
+        )));
+    }
+    Ok(())
+}
+
 /// The vectors of tokens, which models of hub folders give on request.
 pub(super) const TOKEN_VECTORS: &str = "token_embedding";
 /// The tokens that are not padding.
 pub(super) const TOKEN_MASK: &str = "token_mask";
+/// The vector before it is normalised, which models of hub folders give on request.
+pub(super) const RAW_EMBEDDING: &str = "raw_embedding";
+/// The score of a row, or those of its classes.
+pub(super) const SCORE: &str = "score";
+/// The network's numbers behind [`SCORE`], which models of hub folders give on request.
+pub(super) const RAW_SCORE: &str = "raw_score";
 /// The number of tokens of each row.
 const TOKEN_COUNT: &str = "token_count";
 /// The tokens of a row in place of its text.
@@ -151,8 +173,29 @@ fn asked_outputs<'a>(call: &TextRequest, spec: &'a ModelSpec) -> SmallVec<[Asked
         let names = [TOKEN_VECTORS, TOKEN_MASK, TOKEN_COUNT].into_iter();
         return names.filter(|name| spec.output_index(name).is_some()).map(asked).collect();
     }
-    let count = spec.outputs.iter().filter(|output| output.name == TOKEN_COUNT && !spec.is_usual_output(TOKEN_COUNT));
-    spec.usual_outputs().chain(count).map(|output| asked(&output.name)).collect()
+    let names: SmallVec<[&str; 3]> = match TextTask::of(spec) {
+        Some(TextTask::Embed) => SmallVec::from_slice(&[vector_output(call, spec), TOKEN_COUNT]),
+        Some(TextTask::Classify) => class_outputs(call).into_iter().chain([TOKEN_COUNT]).collect(),
+        Some(TextTask::Rerank) => {
+            let score = if spec.output_index(RAW_SCORE).is_some() { RAW_SCORE } else { SCORE };
+            SmallVec::from_slice(&[score, TOKEN_COUNT])
+        }
+        Some(TextTask::SparseEmbed) | None => {
+            return spec.usual_outputs().map(|output| asked(&output.name)).collect();
+        }
+    };
+    let own = spec.outputs.iter().filter(|output| names.contains(&output.name.as_str()));
+    own.map(|output| asked(&output.name)).collect()
+}
+
+/// The output with the vectors of a call.
+pub(super) fn vector_output(call: &TextRequest, spec: &ModelSpec) -> &'static str {
+    if call.has_raw_vectors && spec.output_index(RAW_EMBEDDING).is_some() { RAW_EMBEDDING } else { "embedding" }
+}
+
+/// The outputs with the scores and the labels of a call.
+pub(super) const fn class_outputs(call: &TextRequest) -> [&'static str; 2] {
+    if call.has_raw_scores { [RAW_SCORE, "raw_label"] } else { [SCORE, "label"] }
 }
 
 fn no_input(spec: &ModelSpec, name: &str, why: &str) -> Error {

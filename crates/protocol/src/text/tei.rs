@@ -91,7 +91,7 @@ impl TeiRpc {
             }
             Self::Embed => {
                 let request: proto::EmbedRequest = read(message)?;
-                refuse(request.normalize == Some(false), "'normalize' is false")?;
+                call.has_raw_vectors = request.normalize == Some(false);
                 call.texts = vec![request.inputs];
                 call.truncation = Some(truncation(request.truncate, request.truncation_direction)?);
                 call.prompt_name = request.prompt_name;
@@ -112,13 +112,13 @@ impl TeiRpc {
             Self::Info => return Err(Error::internal("Info has no texts")),
             Self::Predict => {
                 let request: proto::PredictRequest = read(message)?;
-                refuse(request.raw_scores, "'raw_scores' is true")?;
+                call.has_raw_scores = request.raw_scores;
                 call.texts = vec![request.inputs];
                 call.truncation = Some(truncation(request.truncate, request.truncation_direction)?);
             }
             Self::PredictPair => {
                 let request: proto::PredictPairRequest = read(message)?;
-                refuse(request.raw_scores, "'raw_scores' is true")?;
+                call.has_raw_scores = request.raw_scores;
                 let count = request.inputs.len();
                 let [query, text] = <[String; 2]>::try_from(request.inputs)
                     .map_err(|_| Error::invalid(format!("'inputs' must have two texts, but has {count}")))?;
@@ -250,7 +250,6 @@ impl RerankTexts {
 }
 
 fn ranked(request: proto::RerankRequest) -> Result<TextRequest, Error> {
-    refuse(request.raw_scores, "'raw_scores' is true")?;
     if request.query.is_empty() {
         return Err(Error::invalid("'query' must be a text with characters"));
     }
@@ -259,6 +258,7 @@ fn ranked(request: proto::RerankRequest) -> Result<TextRequest, Error> {
         queries: Some(vec![request.query; request.texts.len()]),
         truncation: Some(truncation(request.truncate, request.truncation_direction)?),
         returns_texts: request.return_text,
+        has_raw_scores: request.raw_scores,
         texts: request.texts,
         ..TextRequest::default()
     };
@@ -282,10 +282,6 @@ fn dimensions(count: u32) -> Result<usize, Error> {
         Ok(count) if count > 0 => Ok(count),
         _ => Err(Error::invalid("'dimensions' must be above 0")),
     }
-}
-
-fn refuse(is_given: bool, what: &str) -> Result<(), Error> {
-    if is_given { Err(Error::invalid(format!("{what}, which is not served"))) } else { Ok(()) }
 }
 
 fn not_of_tokenizer() -> Error {

@@ -130,11 +130,6 @@ const WRONG: &[(TextPath, &str, &str)] = &[
     (TextPath::Embed, r#"{"inputs": "a", "truncate": 1}"#, "'truncate' must be true or false, but is a number"),
     (
         TextPath::Embed,
-        r#"{"inputs": "a", "normalize": false}"#,
-        "'normalize' is false, which is not served: vectors are those of the model, most of which are normalised",
-    ),
-    (
-        TextPath::Embed,
         r#"{"inputs": "a", "truncation_direction": "Up"}"#,
         "'truncation_direction' is 'up': must be 'left' or 'right'",
     ),
@@ -154,11 +149,6 @@ const WRONG: &[(TextPath, &str, &str)] = &[
         "'inputs' must be a text, a pair [\"a\", \"b\"], or a list of lists with one or two texts each",
     ),
     (TextPath::Predict, r#"{"inputs": [["a"], ["b", "c"]]}"#, "'inputs' must be all single texts or all pairs"),
-    (
-        TextPath::Predict,
-        r#"{"inputs": "a", "raw_scores": true}"#,
-        "'raw_scores' is true, which is not served: scores are those of the model's head",
-    ),
     (TextPath::Similarity, r#"{"inputs": "a"}"#, "'inputs' must have a string 'source_sentence'"),
     (TextPath::Similarity, r#"{"inputs": {"source_sentence": "a"}}"#, "'sentences' is missing"),
     (TextPath::Rerank, r#"{"texts": ["a"]}"#, "'query' must be a text with characters"),
@@ -252,12 +242,15 @@ fn outputs_become_the_answer_of_the_path() {
     };
     let vectors = [floats(&[2, 3], &[3.0, 4.0, 0.0, 0.0, 0.25, -1.5])];
     let two = r#"{"inputs": ["a", "b"]}"#;
-    check(TextPath::Embed, two, &embedder(), &vectors, "[[3.0,4.0,0.0],[0.0,0.25,-1.5]]");
+    let as_they_are = r#"{"inputs": ["a", "b"], "normalize": false}"#;
+    check(TextPath::Embed, as_they_are, &embedder(), &vectors, "[[3.0,4.0,0.0],[0.0,0.25,-1.5]]");
+    let lengths = [floats(&[2, 3], &[3.0, 4.0, 0.0, 0.0, 0.0, 0.0])];
+    check(TextPath::Embed, two, &embedder(), &lengths, "[[0.6,0.8,0.0],[0.0,0.0,0.0]]");
     let shorter = r#"{"inputs": ["a", "b"], "dimensions": 2}"#;
     check(TextPath::Embed, shorter, &embedder(), &vectors, "[[0.6,0.8],[0.0,1.0]]");
     let longer = r#"{"inputs": ["a", "b"], "dimensions": 4}"#;
     check(TextPath::Embed, longer, &embedder(), &vectors, "'dimensions' is 4, but the vectors of model 'm' have 3");
-    let one = [floats(&[1, 3], &[1.0, 0.5, -2.0])];
+    let one = [floats(&[1, 3], &[0.0, -2.0, 0.0])];
     let usage = r#""usage":{"prompt_tokens":7,"total_tokens":7}}"#;
     check(
         TextPath::Embeddings,
@@ -265,7 +258,7 @@ fn outputs_become_the_answer_of_the_path() {
         &embedder(),
         &one,
         &format!(
-            r#"{{"object":"list","data":[{{"object":"embedding","embedding":[1.0,0.5,-2.0],"index":0}}],"model":"m",{usage}"#
+            r#"{{"object":"list","data":[{{"object":"embedding","embedding":[0.0,-1.0,0.0],"index":0}}],"model":"m",{usage}"#
         ),
     );
     check(
@@ -274,7 +267,7 @@ fn outputs_become_the_answer_of_the_path() {
         &embedder(),
         &one,
         &format!(
-            r#"{{"object":"list","data":[{{"object":"embedding","embedding":"AACAPwAAAD8AAADA","index":0}}],"model":"m",{usage}"#
+            r#"{{"object":"list","data":[{{"object":"embedding","embedding":"AAAAAAAAgL8AAAAA","index":0}}],"model":"m",{usage}"#
         ),
     );
     let three = [floats(&[3, 3], &[1.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 1.0, 0.0])];

@@ -8,9 +8,10 @@ use base::tensor::{Datatype, Tensor};
 use model::ModelSpec;
 
 use super::call::TextRequest;
-use super::task::{TOKEN_MASK, TOKEN_VECTORS, output};
+use super::task::{self, TOKEN_MASK, TOKEN_VECTORS, output};
 
-/// The vectors of a request: the first dimensions of each, if it asks for fewer than the model has.
+/// The vectors of a request: the first dimensions of each, if it asks for fewer than the model has, and with the length 1 unless it
+/// asks for them as they are.
 pub struct Vectors {
     values: Vec<f32>,
     size: usize,
@@ -22,21 +23,26 @@ impl Vectors {
     /// # Errors
     /// `Internal` if the output does not have the rows of the call; `InvalidArgument` for more dimensions than there are.
     pub fn read(call: &TextRequest, spec: &ModelSpec, outputs: &[Tensor]) -> Result<Self, Error> {
-        let (tensor, rows) = (output(spec, outputs, "embedding")?, call.texts.len());
+        let (tensor, rows) = (output(spec, outputs, task::vector_output(call, spec))?, call.texts.len());
         let values = floats(tensor, rows)?;
         let size = values.len().checked_div(rows).unwrap_or_default();
-        match call.dimensions {
-            None => Ok(Self { values, size }),
-            Some(dimensions) if dimensions > size => Err(Error::invalid(format!(
-                "'dimensions' is {dimensions}, but the vectors of model '{}' have {size}",
+        let wanted = call.dimensions.unwrap_or(size);
+        if wanted > size {
+            return Err(Error::invalid(format!(
+                "'dimensions' is {wanted}, but the vectors of model '{}' have {size}",
                 spec.name
-            ))),
-            // The first dimensions of a vector of length 1 are shorter, and clients expect length 1 again.
-            Some(dimensions) => {
-                let first = |row: &[f32]| normalised(row.get(..dimensions).unwrap_or_default());
-                Ok(Self { values: values.chunks(size.max(1)).flat_map(first).collect(), size: dimensions })
-            }
+            )));
         }
+        // The model has done so itself if it gives the vectors from before as well.
+        let is_done = wanted == size && spec.output_index(task::RAW_EMBEDDING).is_some();
+        if wanted == size && (call.has_raw_vectors || is_done) {
+            return Ok(Self { values, size });
+        }
+        let row = |row: &[f32]| {
+            let first = row.get(..wanted).unwrap_or_default();
+            if call.has_raw_vectors { first.to_vec() } else { normalised(first) }
+        };
+        Ok(Self { values: values.chunks(size.max(1)).flat_map(row).collect(), size: wanted })
     }
 
     /// The vector of a row.
@@ -112,10 +118,11 @@ pub fn class_rows<'t>(
     outputs: &'t [Tensor],
 ) -> Result<Vec<ScoredLabels<'t>>, Error> {
     let rows = call.texts.len();
-    let scores = floats(output(spec, outputs, "score")?, rows)?;
+    let [score, label] = task::class_outputs(call);
+    let scores = floats(output(spec, outputs, score)?, rows)?;
     let classes = scores.len().checked_div(rows).unwrap_or_default();
-    let labels: Vec<Cow<'_, str>> = match spec.output_index("label") {
-        Some(_) => texts(output(spec, outputs, "label")?)?.into_iter().map(Cow::Borrowed).collect(),
+    let labels: Vec<Cow<'_, str>> = match spec.output_index(label) {
+        Some(_) => texts(output(spec, outputs, label)?)?.into_iter().map(Cow::Borrowed).collect(),
         // The names that transformers gives to the classes of a model without names.
         None => (0..scores.len()).map(|index| format!("LABEL_{}", index % classes.max(1)).into()).collect(),
     };
@@ -160,11 +167,19 @@ pub fn class_probabilities(spec: &ModelSpec, rows: &[Vec<(f32, Cow<'_, str>)>]) 
 /// # Errors
 /// `Internal` if the output does not fit the call.
 pub fn ranking(call: &TextRequest, spec: &ModelSpec, outputs: &[Tensor]) -> Result<Vec<(usize, f32)>, Error> {
-    let scores = floats(output(spec, outputs, "score")?, call.texts.len())?;
+    let has_raw = spec.output_index(task::RAW_SCORE).is_some();
+    let name = if has_raw { task::RAW_SCORE } else { task::SCORE };
+    let scores = floats(output(spec, outputs, name)?, call.texts.len())?;
     let mut order: Vec<_> = scores.into_iter().enumerate().collect();
     order.sort_by(|(_, one), (_, other)| other.total_cmp(one));
     order.truncate(call.top_n.unwrap_or(usize::MAX));
-    Ok(order)
+    // As in text-embeddings-inference, whatever function the model's own configuration names.
+    let shown = |score: f32| if has_raw && !call.has_raw_scores { sigmoid(score) } else { score };
+    Ok(order.into_iter().map(|(index, score)| (index, shown(score))).collect())
+}
+
+fn sigmoid(value: f32) -> f32 {
+    1.0 / (1.0 + (-value).exp())
 }
 
 fn different_sizes(spec: &ModelSpec) -> Error {
@@ -200,7 +215,8 @@ fn texts(tensor: &Tensor) -> Result<Vec<&str>, Error> {
 }
 
 fn normalised(values: &[f32]) -> Vec<f32> {
-    let length = values.iter().map(|value| value * value).sum::<f32>().sqrt().max(LENGTH_MIN);
+    let square = |value: &f32| f64::from(*value) * f64::from(*value);
+    let length = (values.iter().map(square).sum::<f64>().sqrt() as f32).max(LENGTH_MIN);
     values.iter().map(|value| value / length).collect()
 }
 

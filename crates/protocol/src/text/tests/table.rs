@@ -16,6 +16,8 @@ struct Models {
     embedder: ModelSpec,
     sparse: ModelSpec,
     reranker: ModelSpec,
+    /// A reranker that gives the network's numbers too.
+    judge: ModelSpec,
     classifier: ModelSpec,
     scorer: ModelSpec,
 }
@@ -41,12 +43,19 @@ impl Models {
             output("token_count", Datatype::Int64, &[1]),
             output("token_embedding", Datatype::Fp32, &[-1, 2]),
             output("token_mask", Datatype::Int64, &[-1]),
+            output("raw_embedding", Datatype::Fp32, &[3]),
         ];
         let mut embedder = spec(4, inputs, outputs);
-        let on_request = "token_embedding,token_mask".to_owned();
+        let on_request = "token_embedding,token_mask,raw_embedding".to_owned();
         embedder.parameters.insert(model::spec::ON_REQUEST_PARAMETER.to_owned(), on_request);
+        let mut classifier = classifier();
+        classifier
+            .outputs
+            .extend([output("raw_label", Datatype::Bytes, &[2]), output("raw_score", Datatype::Fp32, &[2])]);
+        let mut judge = reranker();
+        judge.outputs.push(output("raw_score", Datatype::Fp32, &[1]));
         let scorer = spec(4, vec![text()], vec![output("score", Datatype::Fp32, &[2])]);
-        Self { embedder, sparse: sparse(), reranker: reranker(), classifier: classifier(), scorer }
+        Self { embedder, sparse: sparse(), reranker: reranker(), judge, classifier, scorer }
     }
 
     fn find(&self, call: &TextRequest, named: &str) -> &ModelSpec {
@@ -56,6 +65,7 @@ impl Models {
             "classifier" => &self.classifier,
             "sparse" => &self.sparse,
             "reranker" => &self.reranker,
+            "judge" => &self.judge,
             _ => all.into_iter().find(|spec| call.is_for(spec)).unwrap_or(&self.embedder),
         }
     }
@@ -100,6 +110,7 @@ fn run(spec: &ModelSpec, request: &InferRequest) -> Vec<Tensor> {
             integers(&[rows, 1], &vec![2; rows as usize]),
             missing(2)(floats(&[rows, 2, 2], &tokens)),
             missing(3)(integers(&[rows, 2], &[1, 0].repeat(rows as usize))),
+            missing(4)(floats(&[rows, 3], &vectors.iter().map(|value| value * 2.0).collect::<Vec<_>>())),
         ];
     }
     if spec.output_index("index").is_some() {
@@ -113,10 +124,13 @@ fn run(spec: &ModelSpec, request: &InferRequest) -> Vec<Tensor> {
     }
     if spec.output_index("label").is_some() {
         let labels = ["good", "bad"].repeat(rows as usize);
-        return vec![texts(&[rows, 2], &labels), floats(&[rows, 2], &[0.75, 0.25].repeat(rows as usize))];
+        let row = |scores: [f32; 2]| floats(&[rows, 2], &scores.repeat(rows as usize));
+        return vec![texts(&[rows, 2], &labels), row([0.75, 0.25]), texts(&[rows, 2], &labels), row([2.5, -1.0])];
     }
     if spec.input_index("query").is_some() {
-        return vec![floats(&[rows, 1], &sizes)];
+        // The network's number of a text of three letters is 0.
+        let raw: Vec<f32> = sizes.iter().map(|size| size - 3.0).collect();
+        return vec![floats(&[rows, 1], &sizes), floats(&[rows, 1], &raw)];
     }
     vec![floats(&[rows, 2], &[0.25, 0.75].repeat(rows as usize))]
 }
