@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::backend::Backend;
 use crate::control::engines::frameworks::Frameworks;
+use crate::control::machine::{cores, thread_watch};
 use crate::control::repository::hub_folder;
 use crate::control::repository::hub_graph::{self, OnnxPart};
 use crate::control::repository::model_source::ModelSource;
@@ -500,7 +501,19 @@ fn with_files(error: &Error, file: &str, directory: &ModelDirectory) -> Error {
 fn completion_rules(settings: &Settings, backend: &str) -> CompletionRules {
     let default = CompletionRules::default();
     let rows_max_default = settings.backend_config.rows_max_default(backend).unwrap_or(default.rows_max_default);
-    CompletionRules { is_on: settings.auto_complete, rows_max_default }
+    let cores = thread_watch::quota().unwrap_or(usize::MAX).min(cores::available().len());
+    let onnx_instances = onnx_instances(settings.compat, cores);
+    CompletionRules { is_on: settings.auto_complete, rows_max_default, onnx_instances }
+}
+
+/// Two, as in Triton, but not more than cores: instances that share one evict each other's weights from its caches, and each holds its
+/// own memory.
+fn onnx_instances(compat: Compat, cores: usize) -> u8 {
+    let default = CompletionRules::default().onnx_instances;
+    match compat {
+        Compat::Triton => default,
+        Compat::Protocol => default.min(u8::try_from(cores.max(1)).unwrap_or(default)),
+    }
 }
 
 /// Reads the label files that a configuration names.
@@ -542,4 +555,17 @@ fn read_states(
         states.insert(name, source.read(&path, SEQUENCE_STATE_BYTES_MAX)?.into());
     }
     Ok(states)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_has_no_more_instances_by_default_than_cores() {
+        for (cores, want) in [(0, 1), (1, 1), (2, 2), (64, 2)] {
+            assert_eq!(onnx_instances(Compat::Protocol, cores), want, "{cores}");
+            assert_eq!(onnx_instances(Compat::Triton, cores), 2, "{cores}");
+        }
+    }
 }

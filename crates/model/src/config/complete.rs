@@ -2,7 +2,6 @@
 //! of a version, inputs and outputs from the ONNX file, and the defaults that `GET /config` shows.
 //! Called by [`crate::config`] between reading and checking.
 
-use crate::config::GpuSupport;
 use crate::config::Notation;
 use crate::config::batch_axis::{BatchAxis, fill_batching, lists_rows};
 use crate::config::frameworks;
@@ -10,6 +9,7 @@ use crate::config::pytorch;
 use crate::config::sequence_batching;
 use crate::config::trees;
 use crate::config::write;
+use crate::config::{CompletionRules, GpuSupport};
 use crate::datatype;
 use crate::onnx::{OnnxSignature, OnnxTensor};
 use crate::platform::ENSEMBLE_PLATFORM;
@@ -38,7 +38,7 @@ use wire::proto::inference::{
 /// Default of `max_sequence_idle_microseconds`, as in Triton.
 const SEQUENCE_IDLE_MICROS: u64 = 1_000_000;
 /// Default count of an instance group of an ONNX model on the CPU, as in Triton.
-const ONNX_INSTANCES_DEFAULT: i32 = 2;
+pub const ONNX_INSTANCES_DEFAULT: u8 = 2;
 
 /// File names in a version's directory and the backends they imply, in Triton's order.
 const FILES: [(&str, &str); 8] = [
@@ -214,7 +214,7 @@ fn fill_dims(
 }
 
 /// Fills in the defaults that do not depend on the model file.
-pub fn fill_defaults(config: &mut ModelConfig, gpus: &GpuSupport) {
+pub fn fill_defaults(config: &mut ModelConfig, gpus: &GpuSupport, rules: CompletionRules) {
     let latest = || ModelVersionPolicy { policy_choice: Some(PolicyChoice::Latest(Latest { num_versions: 1 })) };
     config.version_policy.get_or_insert_with(latest);
     if let Some(SchedulingChoice::DynamicBatching(batching)) = &mut config.scheduling_choice
@@ -235,7 +235,7 @@ pub fn fill_defaults(config: &mut ModelConfig, gpus: &GpuSupport) {
     let optimization = config.optimization.get_or_insert_default();
     optimization.input_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
     optimization.output_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
-    fill_instance_groups(config, gpus);
+    fill_instance_groups(config, gpus, rules);
 }
 
 /// Makes groups for GPUs groups for the CPU, with as many instances as each would have had on one
@@ -255,7 +255,7 @@ pub fn remove_gpus(config: &mut ModelConfig) {
 
 /// As in Triton, a `KIND_AUTO` group is placed on GPUs if every GPU it names exists; a GPU group that names none is
 /// placed on all.
-fn fill_instance_groups(config: &mut ModelConfig, gpus: &GpuSupport) {
+fn fill_instance_groups(config: &mut ModelConfig, gpus: &GpuSupport, rules: CompletionRules) {
     let devices: Vec<i32> = gpus.devices.iter().filter_map(|device| i32::try_from(*device).ok()).collect();
     let has_gpus = config.backend == ONNX_BACKEND || gpus.is_for_library;
     let takes_auto = gpus.takes_auto && has_gpus && !devices.is_empty();
@@ -275,7 +275,7 @@ fn fill_instance_groups(config: &mut ModelConfig, gpus: &GpuSupport) {
         }
         if group.count == 0 {
             let is_onnx_on_cpu = config.backend == ONNX_BACKEND && group.kind() == Kind::Cpu;
-            group.count = if is_onnx_on_cpu { ONNX_INSTANCES_DEFAULT } else { 1 };
+            group.count = if is_onnx_on_cpu { rules.onnx_instances.into() } else { 1 };
         }
     }
 }

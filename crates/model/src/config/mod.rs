@@ -150,11 +150,13 @@ pub struct CompletionRules {
     /// `max_batch_size` of a model that can batch and whose configuration does not set it
     /// (`default-max-batch-size`).
     pub rows_max_default: u16,
+    /// Instances of an ONNX model on the CPU whose configuration does not set their count.
+    pub onnx_instances: u8,
 }
 
 impl Default for CompletionRules {
     fn default() -> Self {
-        Self { is_on: true, rows_max_default: 4 }
+        Self { is_on: true, rows_max_default: 4, onnx_instances: complete::ONNX_INSTANCES_DEFAULT }
     }
 }
 
@@ -272,7 +274,7 @@ impl ConfigDraft {
     /// once it is loaded.
     pub fn shown(&self) -> String {
         let mut config = self.config.clone();
-        complete::fill_defaults(&mut config, &self.gpus);
+        complete::fill_defaults(&mut config, &self.gpus, CompletionRules::default());
         json::encode(&config)
     }
 
@@ -478,7 +480,7 @@ impl ConfigDraft {
         if config.input.is_empty() || config.output.is_empty() {
             return None;
         }
-        complete::fill_defaults(&mut config, &self.gpus);
+        complete::fill_defaults(&mut config, &self.gpus, CompletionRules::default());
         validate::config(&config, &self.gpus).err()
     }
 
@@ -507,7 +509,7 @@ impl ConfigDraft {
         let is_filled = is_filled && self.config.batch_output.is_empty();
         let outputs = self.config.output.iter().filter(|_| is_filled);
         let derived: BTreeSet<String> = outputs.map(|output| output.name.clone()).collect();
-        complete::fill_defaults(&mut self.config, &self.gpus);
+        complete::fill_defaults(&mut self.config, &self.gpus, completion);
         validate::config(&self.config, &self.gpus)?;
         let engine = sequence_batching::engine_config(&self.config);
         if let Some(onnx) = onnx {

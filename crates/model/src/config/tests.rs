@@ -552,13 +552,28 @@ fn completion_can_be_turned_off_or_given_another_batch_size() {
         let spec = draft.complete(Some(&onnx(MODEL)), &BTreeMap::new(), completion);
         spec.map(|spec| (spec.rows_max, spec.batching.is_some())).map_err(|error| error.text().to_owned())
     };
-    let size = |rows_max_default| CompletionRules { is_on: true, rows_max_default };
+    let size = |rows_max_default| CompletionRules { rows_max_default, ..CompletionRules::default() };
     assert_eq!(complete("", size(16)), Ok((16, true)));
     assert_eq!(complete("", size(1)), Ok((1, false)));
-    let off = CompletionRules { is_on: false, rows_max_default: 4 };
+    let off = CompletionRules { is_on: false, ..CompletionRules::default() };
     let want = "model configuration must contain at least one input, none were specified for m";
     assert_eq!(complete("", off), Err(want.to_owned()));
     assert_eq!(complete(&format!("{IO} max_batch_size: 8"), off), Ok((8, false)));
+}
+
+#[test]
+fn onnx_models_without_a_count_have_the_instances_that_the_rules_say() {
+    let count = |group: &str, backend: &str, onnx_instances| {
+        let text = format!("backend: '{backend}' {IO} max_batch_size: 8 {group}");
+        let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
+        let rules = CompletionRules { is_on: false, onnx_instances, ..CompletionRules::default() };
+        let spec = draft.complete(None, &BTreeMap::new(), rules).unwrap();
+        spec.instance_groups.iter().map(|group| group.instance_count()).sum::<u64>()
+    };
+    assert_eq!(count("", "onnxruntime", 2), 2);
+    assert_eq!(count("", "onnxruntime", 1), 1);
+    assert_eq!(count("instance_group { count: 3 }", "onnxruntime", 1), 3);
+    assert_eq!(count("", "identity", 2), 1);
 }
 
 #[test]
