@@ -120,7 +120,7 @@ fn table() -> Vec<(&'static str, Value, Value)> {
             json!([[1.8, 0.0]]),
         ),
         ("/embed", json!({"inputs": "good good good", "truncate": false}), json!([[1.0, 0.0]])),
-        ("/embed", json!({"inputs": "great", "normalize": false}), json!([[0.8, 0.6]])),
+        ("/embed", json!({"inputs": "good good good", "normalize": false}), json!([[1.8, 0.0]])),
         ("/embed", json!({"inputs": "great", "dimensions": 1}), json!([[1.0]])),
         ("/embed_all", json!({"inputs": "good"}), json!([[[0.0, 0.0], [3.0, 0.0], [0.0, 0.0]]])),
         (

@@ -176,10 +176,7 @@ fn asked_outputs<'a>(call: &TextRequest, spec: &'a ModelSpec) -> SmallVec<[Asked
     let names: SmallVec<[&str; 3]> = match TextTask::of(spec) {
         Some(TextTask::Embed) => SmallVec::from_slice(&[vector_output(call, spec), TOKEN_COUNT]),
         Some(TextTask::Classify) => class_outputs(call).into_iter().chain([TOKEN_COUNT]).collect(),
-        Some(TextTask::Rerank) => {
-            let score = if spec.output_index(RAW_SCORE).is_some() { RAW_SCORE } else { SCORE };
-            SmallVec::from_slice(&[score, TOKEN_COUNT])
-        }
+        Some(TextTask::Rerank) => SmallVec::from_slice(&[rank_output(spec), TOKEN_COUNT]),
         Some(TextTask::SparseEmbed) | None => {
             return spec.usual_outputs().map(|output| asked(&output.name)).collect();
         }
@@ -193,7 +190,12 @@ pub(super) fn vector_output(call: &TextRequest, spec: &ModelSpec) -> &'static st
     if call.has_raw_vectors && spec.output_index(RAW_EMBEDDING).is_some() { RAW_EMBEDDING } else { "embedding" }
 }
 
-/// The outputs with the scores and the labels of a call.
+/// The output with the scores of a reranker.
+pub(super) fn rank_output(spec: &ModelSpec) -> &'static str {
+    if spec.output_index(RAW_SCORE).is_some() { RAW_SCORE } else { SCORE }
+}
+
+/// The outputs with the scores and the labels of a classifier's call.
 pub(super) const fn class_outputs(call: &TextRequest) -> [&'static str; 2] {
     if call.has_raw_scores { [RAW_SCORE, "raw_label"] } else { [SCORE, "label"] }
 }

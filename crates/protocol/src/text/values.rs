@@ -8,6 +8,7 @@ use base::tensor::{Datatype, Tensor};
 use model::ModelSpec;
 
 use super::call::TextRequest;
+use super::path::TextTask;
 use super::task::{self, TOKEN_MASK, TOKEN_VECTORS, output};
 
 /// The vectors of a request: the first dimensions of each, if it asks for fewer than the model has, and with the length 1 unless it
@@ -34,8 +35,8 @@ impl Vectors {
             )));
         }
         // The model has done so itself if it gives the vectors from before as well.
-        let is_done = wanted == size && spec.output_index(task::RAW_EMBEDDING).is_some();
-        if wanted == size && (call.has_raw_vectors || is_done) {
+        let is_done = call.dimensions.is_none() && spec.output_index(task::RAW_EMBEDDING).is_some();
+        if is_done || (call.has_raw_vectors && wanted == size) {
             return Ok(Self { values, size });
         }
         let row = |row: &[f32]| {
@@ -119,7 +120,10 @@ pub fn class_rows<'t>(
 ) -> Result<Vec<ScoredLabels<'t>>, Error> {
     let rows = call.texts.len();
     let [score, label] = task::class_outputs(call);
-    let scores = floats(output(spec, outputs, score)?, rows)?;
+    let scores = match TextTask::of(spec) {
+        Some(TextTask::Rerank) => ranked_scores(call, spec, outputs)?,
+        _ => floats(output(spec, outputs, score)?, rows)?,
+    };
     let classes = scores.len().checked_div(rows).unwrap_or_default();
     let labels: Vec<Cow<'_, str>> = match spec.output_index(label) {
         Some(_) => texts(output(spec, outputs, label)?)?.into_iter().map(Cow::Borrowed).collect(),
@@ -167,15 +171,17 @@ pub fn class_probabilities(spec: &ModelSpec, rows: &[Vec<(f32, Cow<'_, str>)>]) 
 /// # Errors
 /// `Internal` if the output does not fit the call.
 pub fn ranking(call: &TextRequest, spec: &ModelSpec, outputs: &[Tensor]) -> Result<Vec<(usize, f32)>, Error> {
-    let has_raw = spec.output_index(task::RAW_SCORE).is_some();
-    let name = if has_raw { task::RAW_SCORE } else { task::SCORE };
-    let scores = floats(output(spec, outputs, name)?, call.texts.len())?;
-    let mut order: Vec<_> = scores.into_iter().enumerate().collect();
+    let mut order: Vec<_> = ranked_scores(call, spec, outputs)?.into_iter().enumerate().collect();
     order.sort_by(|(_, one), (_, other)| other.total_cmp(one));
     order.truncate(call.top_n.unwrap_or(usize::MAX));
-    // As in text-embeddings-inference, whatever function the model's own configuration names.
-    let shown = |score: f32| if has_raw && !call.has_raw_scores { sigmoid(score) } else { score };
-    Ok(order.into_iter().map(|(index, score)| (index, shown(score))).collect())
+    Ok(order)
+}
+
+/// The scores of a reranker: as in text-embeddings-inference by the sigmoid, whatever function the files of the model name.
+fn ranked_scores(call: &TextRequest, spec: &ModelSpec, outputs: &[Tensor]) -> Result<Vec<f32>, Error> {
+    let name = task::rank_output(spec);
+    let scores = floats(output(spec, outputs, name)?, call.texts.len())?;
+    if name == task::SCORE || call.has_raw_scores { Ok(scores) } else { Ok(scores.into_iter().map(sigmoid).collect()) }
 }
 
 fn sigmoid(value: f32) -> f32 {
