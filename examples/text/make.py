@@ -1,16 +1,17 @@
-"""Trains the encoder of this example and writes it and its labels.
+"""Trains the tokenizer and the encoder of this example, and writes both and the labels.
 
-The network is that of fastText: the mean of the vectors of all trigrams, then one linear layer. It learns from the
-sentences of `sentences.txt`, which were written for this example; those with a star are held out. Two runs write the
-same bytes: the seed is fixed and the linear algebra has one thread.
+The tokenizer is WordPiece with BERT's parts. The network is that of fastText: the mean of the vectors of all tokens, then one
+linear layer. They learn from the sentences of `sentences.txt`, which were written for this example; those with a star are held
+out. Two runs write the same bytes: the seeds are fixed and the linear algebra has one thread.
 
     python -m venv /tmp/text && . /tmp/text/bin/activate
-    pip install numpy==2.4.6 onnx==1.23.2
+    pip install numpy==2.4.6 onnx==1.23.2 tokenizers==0.23.3
     python examples/text/make.py
 """
 
 import os
 import pathlib
+import random
 import sys
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -20,15 +21,23 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE / "language_tokenizer" / "1"))
+TOKENIZER = HERE / "language_tokenizer" / "1"
+sys.path.insert(0, str(TOKENIZER))
 sys.dont_write_bytecode = True
 
-from trigrams import TOKEN_COUNT, encode  # noqa: E402
+from wordpiece import WordPiece  # noqa: E402
 
+# Single characters that are tokens, letters also inside a word.
+LETTERS = "abcdefghijklmnopqrstuvwxyzßàáâäæçèéêëìíîïñòóôöùúûüœ"
+SIGNS = "!'(),-.:;?¡«»¿"
+TOKEN_COUNT = 450
 LENGTH = 128
 WIDTH = 8
+COPIES = 20
+DROPPED = 0.2
 ROUNDS = 400
 RATE = 0.02
 DECAY = 1e-4
@@ -38,15 +47,77 @@ IR_VERSION = 8  # as the digits: old engines read it too
 
 
 def sentences():
-    """Languages, and for each sentence its tokens, the index of its language and whether it is held out."""
+    """Languages, and for each sentence its text, the index of its language and whether it is held out."""
     blocks = (HERE / "sentences.txt").read_text(encoding="utf-8").split("\n\n")
     languages, rows = [], []
     for index, block in enumerate(blocks):
         language, *lines = block.splitlines()
         languages.append(language)
-        rows += [(encode(line.lstrip("* "), LENGTH), index, line.startswith("*")) for line in lines]
-    ids, labels, is_held_out = zip(*rows)
-    return languages, np.stack(ids), np.array(labels), np.array(is_held_out)
+        rows += [(line.lstrip("* "), index, line.startswith("*")) for line in lines]
+    texts, labels, is_held_out = zip(*rows)
+    return languages, texts, np.array(labels), np.array(is_held_out)
+
+
+def train_tokenizer(texts):
+    """A tokenizer whose pieces are the usual parts of the words in the texts."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    # Letters to small ones, and nothing else.
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=True
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    # Listed, single characters always have the same numbers; else those of `##` and a letter would change with each run.
+    single = ["[PAD]", "[UNK]", "[CLS]", *SIGNS, *LETTERS, *("##" + letter for letter in LETTERS)]
+    trainer = trainers.WordPieceTrainer(vocab_size=TOKEN_COUNT, special_tokens=single, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    # Without tokens that a text could spell as they are: "[CLS]" in a sentence is three words.
+    trained = Tokenizer(models.WordPiece(tokenizer.get_vocab(), unk_token="[UNK]"))
+    trained.normalizer, trained.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
+    trained.post_processor = processors.TemplateProcessing(single="[CLS] $A", special_tokens=[("[CLS]", 2)])
+    return trained
+
+
+def punctuation(tokenizer):
+    """The first and the last character of each range of those that are words by themselves."""
+    ranges = []
+    for code in range(sys.maxunicode + 1):
+        is_surrogate = 0xD800 <= code < 0xE000
+        if not is_surrogate and len(tokenizer.pre_tokenizer.pre_tokenize_str(f"a{chr(code)}a")) == 3:
+            if not ranges or ranges[-1][1] != code - 1:
+                ranges.append([code, code])
+            ranges[-1][1] = code
+    return ranges
+
+
+def check(tokenizer, plain, texts):
+    """The plain tokenizer has the same numbers, for the texts and for each character of Unicode within a word."""
+    tokenizer.enable_truncation(LENGTH)
+    tokenizer.enable_padding(length=LENGTH)
+    codes = [code for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    rows = [" ".join(f"a{chr(code)}a" for code in codes[at : at + 40]) for at in range(0, len(codes), 40)]
+    for text in [*texts, *rows, "a" * 100, "a" * 101, "", "a " * 200, "[CLS] [PAD]"]:
+        assert plain.encode(text, LENGTH) == tokenizer.encode(text).ids, text
+
+
+def examples(plain, texts, labels):
+    """Rows to learn from. The network sees each sentence whole and in parts, and its words in other pieces than the longest, so
+    that it knows those of other words too. A sign alone is of any language, and so is nothing."""
+    chance = random.Random(SEED)
+    rows, wanted = [], []
+    for text, label in zip(texts, labels):
+        words = plain.words(text)
+        for copy in range(COPIES):
+            count = chance.randint(min(2, len(words)), len(words)) if copy % 2 else len(words)
+            start = chance.randint(0, len(words) - count)
+            part = " ".join(words[start : start + count])
+            kept = {piece for piece in plain.vocabulary if len(piece.strip("#")) == 1 or copy == 0 or chance.random() > DROPPED}
+            rows.append(plain.encode(part, LENGTH, kept))
+            wanted.append(label)
+    for label in sorted(set(labels)):
+        for text in ["", "1", *SIGNS]:
+            rows.append(plain.encode(text, LENGTH))
+            wanted.append(label)
+    return np.array(rows), np.array(wanted)
 
 
 def counts(ids):
@@ -64,10 +135,10 @@ def softmax(scores):
 
 def train(ids, labels, language_count):
     """Vectors, weights and bias, by gradient descent (Adam) on the cross entropy of all sentences at once."""
-    random = np.random.default_rng(SEED)
+    chance = np.random.default_rng(SEED)
     tokens, wanted = counts(ids), np.eye(language_count)[labels]
     shapes = [(TOKEN_COUNT, WIDTH), (WIDTH, language_count), (language_count,)]
-    values = [random.normal(0, 0.1, shape) for shape in shapes]
+    values = [chance.normal(0, 0.1, shape) for shape in shapes]
     means, squares = ([np.zeros(shape) for shape in shapes] for _ in range(2))
     for step in range(1, ROUNDS + 1):
         vectors, weights, bias = values
@@ -125,12 +196,21 @@ def graph(vectors, weights, bias):
 
 
 def main():
-    languages, ids, labels, is_held_out = sentences()
-    model = graph(*train(ids[~is_held_out], labels[~is_held_out], len(languages)))
+    languages, texts, labels, is_held_out = sentences()
+    known = [text for text, is_out in zip(texts, is_held_out) if not is_out]
+    tokenizer = train_tokenizer(known)
+    tokenizer.save(str(TOKENIZER / "tokenizer.json"))
+    lines = [f"{first:x} {last:x}\n" for first, last in punctuation(tokenizer)]
+    (TOKENIZER / "punctuation.txt").write_text("".join(lines))
+    plain = WordPiece(TOKENIZER)
+    check(tokenizer, plain, texts)
+
+    model = graph(*train(*examples(plain, known, labels[~is_held_out]), len(languages)))
     file = HERE / "language_encoder" / "1" / "model.onnx"
     file.write_bytes(model.SerializeToString(deterministic=True))
     (HERE / "language_labels" / "1" / "labels.txt").write_text("\n".join(languages) + "\n")
 
+    ids = np.array([plain.encode(text, LENGTH) for text in texts])
     mask = (ids != 0).astype(np.float32)
     (probabilities,) = ReferenceEvaluator(model).run(None, {"ids": ids, "mask": mask})
     is_right = probabilities.argmax(axis=1) == labels
