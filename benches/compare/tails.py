@@ -8,8 +8,9 @@ connection kept open:
 
 - FastAPI: tokenizer, ONNX Runtime and labels in one process;
 - `text`: the same in one model.py of Deuteron, run by the same onnxruntime;
-- `language`: examples/text, an ensemble of Python, ONNX and Python (`--steps=off`);
-- `language`: the same whose last part is a step;
+- `language`: examples/text by its model.py files, an ensemble of Python, ONNX and Python (`--steps=off`);
+- `language`: the same whose last part is a step (its tokenizer has the parameter `steps` with the value `off`);
+- `language`: the example as it is, steps around ONNX;
 - `language_encoder`: its ONNX model alone, binary tensors.
 
 With the loads `0` and `10`, a busy loop of that niceness has each core, too. Rows are medians over the rounds with the
@@ -34,15 +35,16 @@ import os, sys
 sys.path.insert(0, os.path.dirname(__file__))
 import numpy as np, onnxruntime
 from fastapi import FastAPI, Request
-from trigrams import encode
+from wordpiece import WordPiece
 
+tokenizer = WordPiece(os.path.dirname(__file__))
 session = onnxruntime.InferenceSession(os.path.join(os.path.dirname(__file__), "model.onnx"))
 labels = np.array(open(os.path.join(os.path.dirname(__file__), "labels.txt"), encoding="utf-8").read().split())
 app = FastAPI()
 
 @app.post("/generate")
 async def generate(request: Request):
-    ids = encode((await request.json())["sentence"], 128)[None]
+    ids = np.array([tokenizer.encode((await request.json())["sentence"], 128)])
     probabilities = session.run(["probabilities"], {"ids": ids, "mask": (ids != 0).astype(np.float32)})[0]
     best = np.argsort(-probabilities, axis=1, kind="stable")[:, :3]
     return {"labels": labels[best][0].tolist(), "scores": np.take_along_axis(probabilities, best, axis=1)[0].tolist()}
@@ -51,11 +53,12 @@ MODEL = """
 import os
 import numpy as np, onnxruntime
 import triton_python_backend_utils as pb_utils
-from .trigrams import encode
+from .wordpiece import WordPiece
 
 class TritonPythonModel:
     def initialize(self, args):
         folder = pb_utils.get_model_dir()
+        self.tokenizer = WordPiece(folder)
         self.session = onnxruntime.InferenceSession(os.path.join(folder, "model.onnx"))
         self.labels = np.array(open(os.path.join(folder, "labels.txt"), encoding="utf-8").read().split(), dtype=object)
 
@@ -64,7 +67,7 @@ class TritonPythonModel:
 
     def answer(self, request):
         sentences = pb_utils.get_input_tensor_by_name(request, "sentence").as_numpy()
-        ids = np.stack([encode(bytes(text).decode("utf-8", "replace"), 128) for text in sentences[:, 0]])
+        ids = np.array([self.tokenizer.encode(bytes(text).decode("utf-8"), 128) for text in sentences[:, 0]])
         probabilities = self.session.run(["probabilities"], {"ids": ids, "mask": (ids != 0).astype(np.float32)})[0]
         best = np.argsort(-probabilities, axis=1, kind="stable")[:, :3]
         scores = np.take_along_axis(probabilities, best, axis=1)
@@ -110,12 +113,15 @@ class Closed:
 def serve(options, folder):
     """The servers, and a client of each."""
     example = ROOT / "examples/text"
-    (folder / "models").mkdir()
-    for name in ("language", "language_tokenizer", "language_encoder", "language_labels"):
-        shutil.copytree(example / name, folder / "models" / name)
+    for repository in ("models", "python_tokenizer"):
+        for name in ("language", "language_tokenizer", "language_encoder", "language_labels"):
+            shutil.copytree(example / name, folder / repository / name)
+    with open(folder / "python_tokenizer/language_tokenizer/config.pbtxt", "a", encoding="utf-8") as config:
+        config.write('parameters { key: "steps" value { string_value: "off" } }\n')
     for place in (folder / "models/text/1", folder / "fastapi"):
         place.mkdir(parents=True)
-        shutil.copy(example / "language_tokenizer/1/trigrams.py", place)
+        for name in ("wordpiece.py", "tokenizer.json", "punctuation.txt"):
+            shutil.copy(example / "language_tokenizer/1" / name, place)
         shutil.copy(example / "language_encoder/1/model.onnx", place)
         shutil.copy(example / "language_labels/1/labels.txt", place)
     (folder / "models/text/1/model.py").write_text(MODEL)
@@ -124,13 +130,19 @@ def serve(options, folder):
     import onnxruntime
 
     library = next((pathlib.Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so.*"))
-    common = ["serve", str(folder / "models"), "--log-info=false", f"--backend-config=python,interpreter={sys.executable}"]
+    common = ["--log-info=false", f"--backend-config=python,interpreter={sys.executable}"]
     common += [f"--backend-config=onnxruntime,library={library}", *options.flags]
+
+    def deuteron(repository, port, *flags):
+        ports = [f"--http-port={port}", f"--grpc-port={port + 1}", f"--metrics-port={port + 2}"]
+        return [options.binary, "serve", str(folder / repository), *common, *flags, *ports]
+
     started = [
         [sys.executable, "-m", "uvicorn", "app:app", "--app-dir", str(folder / "fastapi"), "--port", "31000", "--log-level", "error",
          "--timeout-keep-alive", "600"],
-        [options.binary, *common, "--steps=off", "--http-port=31010", "--grpc-port=31011", "--metrics-port=31012"],
-        [options.binary, *common, "--http-port=31020", "--grpc-port=31021", "--metrics-port=31022"],
+        deuteron("models", 31010, "--steps=off"),
+        deuteron("python_tokenizer", 31020),
+        deuteron("models", 31030),
     ]
     servers = [subprocess.Popen(command) for command in started]
     import numpy
@@ -147,7 +159,8 @@ def serve(options, folder):
         Closed("one model.py", 31010, "/v2/models/text/generate", SENTENCE, kind),
         Closed("Python, ONNX, Python", 31010, "/v2/models/language/generate", SENTENCE, kind),
         Closed("Python, ONNX, step", 31020, "/v2/models/language/generate", SENTENCE, kind),
-        Closed("the ONNX model alone", 31020, "/v2/models/language_encoder/infer", tensors, length),
+        Closed("step, ONNX, step", 31030, "/v2/models/language/generate", SENTENCE, kind),
+        Closed("the ONNX model alone", 31030, "/v2/models/language_encoder/infer", tensors, length),
     ]
 
 
