@@ -94,7 +94,7 @@ impl<'a> InputLayout<'a> {
         })
     }
 
-    /// Generates one sample.
+    /// Generates one sample, without the optional inputs to which the plan gives no shape.
     ///
     /// # Errors
     /// A line for the user, when the shape of an input is not known.
@@ -102,6 +102,11 @@ impl<'a> InputLayout<'a> {
         let mut random = Random::new(plan.seed);
         let mut sample = InputSample::new();
         for (input, shape) in &self.inputs {
+            let is_given = plan.shapes.iter().any(|(name, _)| *name == input.name);
+            if self.optional.contains(&input.name) && !is_given {
+                sample.push(None);
+                continue;
+            }
             let count = self.count(input, shape)?;
             let contents = match (fill, input.datatype, &plan.string) {
                 (_, Datatype::Bytes, Some(text)) => repeat(count, || text.clone().into_bytes()),
@@ -354,6 +359,19 @@ mod tests {
         let inputs = InputLayout::new(&model, &given).unwrap().fill(InputFill::Zero, &given).unwrap();
         let batch = inputs.batch(0, 0, 2).unwrap();
         assert_eq!((&batch[0].1.shape[..], &batch[0].1.contents[..]), (&[2, 3][..], &[0; 24][..]));
+    }
+
+    #[test]
+    fn optional_inputs_are_generated_if_they_have_a_shape() {
+        let mut model = model(&[("A", Datatype::Fp32, &[-1, 2]), ("B", Datatype::Int64, &[-1, -1])], Some(8));
+        model.config.as_mut().unwrap().optional.push("B".to_owned());
+        let inputs = |shapes: &[(&str, &[i64])]| {
+            let plan = plan(1, shapes);
+            let inputs = InputLayout::new(&model, &plan).unwrap().fill(InputFill::Zero, &plan).unwrap();
+            inputs.batch(0, 0, 1).unwrap().into_iter().map(|(input, _)| input).collect::<Vec<_>>()
+        };
+        assert_eq!(inputs(&[]), [0]);
+        assert_eq!(inputs(&[("B", &[3])]), [0, 1]);
     }
 
     #[test]
