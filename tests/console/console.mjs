@@ -6,27 +6,14 @@
 
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { join } from 'node:path';
+import { check, end, start } from './browser.mjs';
 
 const [url, executablePath, folder, request, keysUrl, key] = process.argv.slice(2);
-const { chromium } = createRequire(join(process.cwd(), 'x.js'))('playwright-core');
-const faults = [];
-const check = (holds, what) => { console.log(`${holds ? 'ok' : 'FAILED'} ${what}`); if (!holds) faults.push(what); };
-
-const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-background-networking'] });
-const context = await browser.newContext({ viewport: { width: 1200, height: 1000 }, colorScheme: 'light' });
-const page = await context.newPage();
-const said = [];
-const asked = new Set();
-page.on('console', (message) => { if (message.type() === 'error' || message.type() === 'warning') said.push(message.text()); });
-page.on('pageerror', (error) => said.push(String(error)));
-page.on('request', (sent) => asked.add(new URL(sent.url()).origin));
+const { context, page, shows } = await start(executablePath);
 await page.goto(url);
 
 const rowNames = () => page.$$eval('#model-rows th', (cells) => cells.map((cell) => cell.textContent.trim()));
-const shows = (name) => page.waitForFunction((wanted) => document.querySelector('#detail-title').textContent === wanted
-  && !document.querySelector('#serving').hidden, name);
 const shapeIs = (input, shape) => page.waitForFunction(([name, wanted]) =>
   document.querySelector(`[aria-label="Shape of ${name}"]`)?.value === wanted, [input, shape]);
 const setChoice = (name, value) => page.selectOption(`[aria-label="${name}"]`, value);
@@ -339,8 +326,4 @@ check(true, 'a key of an administrator unloads and loads a model');
 await strangers.close();
 
 // The browser itself notes the refused request and the server that was not ready.
-const unexpected = said.filter((text) => !/status of (400|503)/.test(text));
-check(unexpected.length === 0, `nothing in the browser's console: ${unexpected}`);
-check(asked.size === 1 && asked.has(new URL(url).origin), `no other origin: ${[...asked]}`);
-await browser.close();
-process.exit(faults.length ? 1 : 0);
+await end(url, /status of (400|503)/);

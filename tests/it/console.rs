@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::folder::{Folder, target};
@@ -17,20 +17,59 @@ const KEY: &str = "s3cret-console";
 const KEYS: &str = "[[key]]\nname = \"console\"\nclasses = [\"admin\", \"infer\", \"read\"]\n\
                     sha256 = \"70c04a1519a6a78bddd7e2b01cc9517e79ff4863483753ac5b066c98306afa8d\"\n";
 
+/// A browser and its driver.
+struct Browser {
+    program: &'static str,
+    node: PathBuf,
+    /// The working directory of scripts.
+    folder: Folder,
+    /// Takes the screenshots.
+    pictures: PathBuf,
+}
+
+impl Browser {
+    fn find(name: &str) -> Option<Self> {
+        let mut programs = ["/usr/bin/chromium", "/usr/bin/chromium-browser"].into_iter();
+        let Some(program) = programs.find(|path| Path::new(path).exists()) else {
+            skip_unless_ci("no chromium");
+            return None;
+        };
+        let environment = Environment::create("console", "tests/console/requirements.txt", &["python3"])?;
+        let driver = environment.packages().join("playwright/driver");
+        let folder = Folder::new(name);
+        fs::create_dir(folder.path().join("node_modules")).unwrap();
+        symlink(driver.join("package"), folder.path().join("node_modules/playwright-core")).unwrap();
+        let pictures = target().join("tmp/console");
+        fs::create_dir_all(&pictures).unwrap();
+        Some(Self { program, node: driver.join("node"), folder, pictures })
+    }
+
+    /// Runs a script of `tests/console` on a server; returns the count of its checks, which must all hold.
+    fn run(&self, script: &str, server: &Server, arguments: &[&str]) -> usize {
+        let output = Command::new(&self.node)
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/console").join(script))
+            .arg(format!("http://{}", server.metrics()))
+            .args([self.program.as_ref(), self.pictures.as_path()])
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(text.lines().all(|line| line.starts_with("ok ")), "{text}");
+        text.lines().count()
+    }
+
+    fn check_pictures(&self, names: &[&str]) {
+        for name in names {
+            assert!(fs::metadata(self.pictures.join(name)).unwrap().len() > 10_000, "{name}");
+        }
+    }
+}
+
 #[test]
 fn a_browser_shows_the_server_and_asks_a_model_without_a_mouse() {
-    let browser = ["/usr/bin/chromium", "/usr/bin/chromium-browser"].into_iter().find(|path| Path::new(path).exists());
-    let Some(browser) = browser else { return skip_unless_ci("no chromium") };
-    let Some(environment) = Environment::create("console", "tests/console/requirements.txt", &["python3"]) else {
-        return;
-    };
-    let driver = environment.packages().join("playwright/driver");
-    let folder = Folder::new("console");
-    fs::create_dir(folder.path().join("node_modules")).unwrap();
-    symlink(driver.join("package"), folder.path().join("node_modules/playwright-core")).unwrap();
-    let pictures = target().join("tmp/console");
-    fs::create_dir_all(&pictures).unwrap();
-
+    let Some(browser) = Browser::find("console") else { return };
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let models = Folder::new("console-models");
     let copied = Command::new("cp").arg("-rT").arg(root.join("examples/models")).arg(models.path()).status();
@@ -51,26 +90,17 @@ fn a_browser_shows_the_server_and_asks_a_model_without_a_mouse() {
     add("broken", "backend: \"none\"");
     repository::add(models.path(), "cut_short", "platform: \"onnxruntime_onnx\"", Some(b"no ONNX"));
     let server = Server::deuteron(models.path(), &["--shards=1", "--exit-on-error=false", "--strict-readiness=false"]);
-    let keys = folder.path().join("keys.toml");
+    let keys = browser.folder.path().join("keys.toml");
     fs::write(&keys, KEYS).unwrap();
     let keys = format!("--api-keys-file={}", keys.display());
     let explicit = ["--model-control-mode=explicit", "--load-model=*"];
     let with_keys = Server::deuteron(&root.join("examples/models"), &["--shards=1", &keys, explicit[0], explicit[1]]);
-    let output = Command::new(driver.join("node"))
-        .arg(root.join("tests/console/console.mjs"))
-        .arg(format!("http://{}", server.metrics()))
-        .args([browser.as_ref(), pictures.as_path()])
-        .arg(root.join("examples/models/digits/request.json"))
-        .args([&format!("http://{}", with_keys.metrics()), KEY])
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.lines().count() > 50 && text.lines().all(|line| line.starts_with("ok ")), "{text}");
-    for name in ["light.png", "dark.png", "narrow.png", "models.png", "image.png", "ensemble.png", "phone.png"] {
-        assert!(fs::metadata(pictures.join(name)).unwrap().len() > 10_000, "{name}");
-    }
+    let request = root.join("examples/models/digits/request.json");
+    let keys_url = format!("http://{}", with_keys.metrics());
+    let checks = browser.run("console.mjs", &server, &[request.to_str().unwrap(), &keys_url, KEY]);
+    assert!(checks > 50, "{checks}");
+    let names = ["light.png", "dark.png", "narrow.png", "models.png", "image.png", "ensemble.png", "phone.png"];
+    browser.check_pictures(&names);
 }
 
 /// The configuration of a model that copies its input.
