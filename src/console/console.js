@@ -5,7 +5,7 @@ import { bars, hourChart, sparkline } from './chart.js';
 import { ensembleDiagram } from './ensemble.js';
 import { bodyOf, inputForm } from './input.js';
 import * as metrics from './metrics.js';
-import { bytes, byId, element, figures, micros, number, percent, table } from './page.js';
+import { bytes, byId, element, figures, micros, number, percent, scores, table } from './page.js';
 import { access, ask, askJson, askReady, askText, modelPath, parseJson, refused, tell } from './server.js';
 
 const PERIOD = 1000;
@@ -225,8 +225,9 @@ async function open(model) {
   }
   refused.delete('model');
   if (chosen !== model) return;
-  byId('inputs').replaceChildren(...model.metadata.inputs.map((input) => inputForm(input, showShell)));
-  byId('answer').replaceChildren();
+  model.texts = await textsOf(model);
+  if (chosen !== model) return;
+  showForm();
   byId('took').textContent = server.asks_models ? '' : 'Not from here: the HTTP port is off or asks for certificates.';
   byId('target').value ||= `${location.hostname}:${server.http_port || 8000}`;
   byId('classes').value = labelled().size ? 3 : 0;
@@ -235,6 +236,21 @@ async function open(model) {
   byId('serving').hidden = false;
   showDetail();
   readOwnStatistics();
+}
+
+// The form of texts, if it is a model of texts.
+async function textsOf(model) {
+  if (!model.metadata.inputs.some(({ name }) => /^(text|question)$/.test(name))) return null;
+  return import('./text.js').then(({ textForm }) => textForm(model, showShell)).catch(() => null);
+}
+
+const usesTexts = () => chosen.texts && !byId('tensors').checked;
+
+function showForm() {
+  byId('inputs').replaceChildren(...(usesTexts() ? chosen.texts.parts : chosen.metadata.inputs.map((input) => inputForm(input, showShell))));
+  byId('answer').replaceChildren();
+  byId('forms').hidden = !chosen.texts;
+  byId('class-count').hidden = usesTexts();
 }
 
 // The form is in view: beside the list, or below it on a phone.
@@ -304,10 +320,11 @@ function showBatches(own) {
 // The outputs that have a file of labels.
 const labelled = () => new Set((chosen.config.output || []).filter((output) => output.label_filename).map(({ name }) => name));
 
-function requestBody() {
-  const inputs = [...byId('inputs').children].map((form) => form.read());
+const readInputs = () => [...byId('inputs').children].map((form) => form.read()).filter(Boolean);
+
+function requestBody(inputs = readInputs()) {
   const classes = Number(byId('classes').value);
-  if (!(classes > 0)) return bodyOf(inputs);
+  if (!(classes > 0) || usesTexts()) return bodyOf(inputs);
   // Of outputs with labels; where none has any, of all that are numbers.
   const names = labelled();
   const hasClasses = ({ name, datatype }) => (names.size ? names.has(name) : !/^(BYTES|BOOL)$/.test(datatype));
@@ -324,13 +341,15 @@ function requestOf({ json, tail }) {
 
 async function send(event) {
   event.preventDefault();
-  const [asked, began] = [chosen, performance.now()];
+  const [asked, texts, inputs, began] = [chosen, usesTexts(), readInputs(), performance.now()];
   try {
-    const answer = await askJson(`${modelPath(asked)}/infer`, { method: 'POST', ...requestOf(requestBody()), isPatient: true });
+    const { outputs } = await askJson(`${modelPath(asked)}/infer`, { method: 'POST', ...requestOf(requestBody(inputs)), isPatient: true });
+    const took = performance.now() - began;
     refused.delete('infer');
+    const shown = texts ? await asked.texts.show(inputs, outputs) : outputs.map(showOutput);
     if (chosen !== asked) return;
-    byId('took').textContent = `${(performance.now() - began).toFixed(1)} ms, as the browser sees it`;
-    byId('answer').replaceChildren(...answer.outputs.map(showOutput));
+    byId('took').textContent = `${took.toFixed(1)} ms, as the browser sees it`;
+    byId('answer').replaceChildren(...shown);
   } catch (error) {
     handle(error, 'infer');
     if (chosen !== asked) return;
@@ -343,11 +362,7 @@ function showOutput({ name, datatype, shape, data }) {
   const title = element('h4', { textContent: `${name} · ${datatype} [${shape.join(', ')}]` });
   const classes = datatype === 'BYTES' ? data.map((text) => /^(-?[\d.eE+-]+|nan|-?inf):(\d+)(?::(.*))?$/s.exec(text)) : [];
   if (classes.length && classes.every(Boolean)) {
-    const scores = classes.map((found) => (Number.isFinite(Number(found[1])) ? Number(found[1]) : 0));
-    const most = Math.max(...scores, 1e-9);
-    return element('div', {}, title, table(['Class', 'Score', ''], classes.map((found, i) => [
-      found[3] || found[2], found[1],
-      element('meter', { value: Math.max(0, scores[i]), max: most, 'aria-label': `${found[1]} of ${most}` })])));
+    return element('div', {}, title, scores(['Class'], classes.map((found) => [found[3] || found[2], found[1]])));
   }
   const shown = data.slice(0, 100);
   const width = Math.max(1, Math.min(shape.at(-1) || 1, 10));
@@ -530,6 +545,7 @@ async function run() {
 
 byId('try').onsubmit = send;
 byId('classes').oninput = showShell;
+byId('tensors').onchange = () => { showForm(); showShell(); };
 byId('target').oninput = showShell;
 byId('copy').onclick = copy;
 for (const what of ['load', 'unload']) byId(what).onclick = () => changeModel(what);

@@ -43,3 +43,11 @@ export function table(heads, lines) {
     element('tbody', {}, ...lines.map(([first, ...rest]) => element('tr', {},
       element('th', { scope: 'row', textContent: first }), ...rest.map((cell) => element('td', {}, cell)))))));
 }
+
+// A table of entries that end in a score, with bars up to the largest one, at least `least`.
+export function scores(heads, entries, least = 1e-9) {
+  const values = entries.map((entry) => Number(entry.at(-1)) || 0);
+  const most = Math.max(least, ...values);
+  return table([...heads, 'Score', ''], entries.map((entry, i) => [...entry,
+    element('meter', { value: Math.max(0, values[i]), max: most, 'aria-label': `${entry.at(-1)} of ${most}` })]));
+}

@@ -13,6 +13,8 @@ use crate::support::server::Server;
 use crate::support::skipped::skip_unless_ci;
 use crate::support::{http, repository};
 
+mod texts;
+
 const KEY: &str = "s3cret-console";
 const KEYS: &str = "[[key]]\nname = \"console\"\nclasses = [\"admin\", \"infer\", \"read\"]\n\
                     sha256 = \"70c04a1519a6a78bddd7e2b01cc9517e79ff4863483753ac5b066c98306afa8d\"\n";

@@ -20,14 +20,14 @@ use crate::support::skipped::is_asked_for;
 
 const WORDS: [&str; 8] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "great", "bad", "awful"];
 
-/// A tokenizer of whole words between `[CLS]` and `[SEP]`.
-fn tokenizer() -> String {
+/// A tokenizer of whole words between `[CLS]` and `[SEP]`; the first four are `[PAD]`, `[UNK]` and these two.
+pub fn tokenizer(words: &[&str]) -> String {
     let vocabulary: serde_json::Map<_, _> =
-        WORDS.iter().enumerate().map(|(index, word)| ((*word).to_owned(), json!(index))).collect();
-    let added = |id: usize| json!({"id": id, "content": WORDS[id], "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true});
+        words.iter().enumerate().map(|(index, word)| ((*word).to_owned(), json!(index))).collect();
+    let added = |id: usize| json!({"id": id, "content": words[id], "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true});
     let token = |word: &str, kind: u8| json!({"SpecialToken": {"id": word, "type_id": kind}});
     let text = |name: &str, kind: u8| json!({"Sequence": {"id": name, "type_id": kind}});
-    let special = |id: usize| json!({"id": WORDS[id], "ids": [id], "tokens": [WORDS[id]]});
+    let special = |id: usize| json!({"id": words[id], "ids": [id], "tokens": [words[id]]});
     json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": [added(0), added(2), added(3)],
         "normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "Whitespace"}, "decoder": null,
@@ -62,7 +62,7 @@ fn write(folder: &Path, config: &Value, table: &[f32], place: Option<i64>) {
     fs::create_dir_all(folder.join("onnx")).unwrap();
     for (name, contents) in [
         ("config.json", config.to_string().into_bytes()),
-        ("tokenizer.json", tokenizer().into_bytes()),
+        ("tokenizer.json", tokenizer(&WORDS).into_bytes()),
         ("tokenizer_config.json", br#"{"model_max_length": 5, "pad_token": "[PAD]"}"#.to_vec()),
         ("onnx/model.onnx", graph.into_bytes()),
     ] {

@@ -32,6 +32,9 @@ const SCRIPTS: [(&[u8], &[u8]); 8] = [
     (b"/console/server.js", include_bytes!("../../console/server.js")),
 ];
 
+/// Scripts that the page loads later, and for some models alone.
+const LATER_SCRIPTS: [(&[u8], &[u8]); 1] = [(b"/console/text.js", include_bytes!("../../console/text.js"))];
+
 /// The path of the log's lines; the number of the first one wanted follows.
 const LOG_PATH: &[u8] = b"/console/logs/";
 /// The path of the facts about the server that the page needs and no protocol has.
@@ -42,12 +45,14 @@ const OF_PROXIES: [&str; 4] = ["forwarded", "via", "x-forwarded-for", "x-real-ip
 
 /// The page should load at once, over a slow line too.
 pub const CONSOLE_SIZE_MAX: usize = 72 * 1024;
+/// So should the form of a model.
+pub const CONSOLE_LATER_SIZE_MAX: usize = 12 * 1024;
 
-const _: () = assert!(console_size() <= CONSOLE_SIZE_MAX, "the console is small");
+const _: () = assert!(PAGE.len() + STYLE.len() + size_of_all(&SCRIPTS) <= CONSOLE_SIZE_MAX, "the console is small");
+const _: () = assert!(size_of_all(&LATER_SCRIPTS) <= CONSOLE_LATER_SIZE_MAX, "its later parts are small");
 
-const fn console_size() -> usize {
-    let mut size = PAGE.len() + STYLE.len();
-    let mut scripts: &[(&[u8], &[u8])] = &SCRIPTS;
+const fn size_of_all(mut scripts: &[(&[u8], &[u8])]) -> usize {
+    let mut size = 0;
     while let [(_, bytes), others @ ..] = scripts {
         size += bytes.len();
         scripts = others;
@@ -105,7 +110,10 @@ pub fn read(rules: ConsoleRules, message: &Message) -> Result<Option<ConsoleRequ
         let text = "the console answers its own page alone: open it as localhost or 127.0.0.1, or see --console";
         return Err(Error::new(Code::Forbidden, text));
     }
-    if !rules.asks_models && request == ConsoleRequest::Rest && message.path.ends_with(b"/infer") {
+    if !rules.asks_models
+        && request == ConsoleRequest::Rest
+        && (message.path.ends_with(b"/infer") || is_decode(&message.path))
+    {
         let text = "the console asks no model of a server whose HTTP port is off or asks for certificates";
         return Err(Error::new(Code::Forbidden, text));
     }
@@ -120,7 +128,7 @@ pub fn read(rules: ConsoleRules, message: &Message) -> Result<Option<ConsoleRequ
 fn find(message: &Message) -> Option<ConsoleRequest> {
     let is_read = matches!(message.method, Method::Get | Method::Head);
     let path = &message.path[..];
-    if is_read && let Some((_, bytes)) = SCRIPTS.iter().find(|(own, _)| *own == path) {
+    if is_read && let Some((_, bytes)) = SCRIPTS.iter().chain(&LATER_SCRIPTS).find(|(own, _)| *own == path) {
         return Some(ConsoleRequest::File("text/javascript; charset=utf-8", bytes));
     }
     match path {
@@ -133,6 +141,7 @@ fn find(message: &Message) -> Option<ConsoleRequest> {
             Some(ConsoleRequest::Log(number.ok()?))
         }
         _ if path.starts_with(b"/v2/models/") && path.ends_with(b"/infer") => Some(ConsoleRequest::Rest),
+        _ if message.method == Method::Post && is_decode(path) => Some(ConsoleRequest::Rest),
         _ if message.method == Method::Post && is_change(path) => Some(ConsoleRequest::Change),
         _ if is_read && (path == b"/v2" || path.starts_with(b"/v2/")) => Some(ConsoleRequest::Rest),
         _ => None,
@@ -142,6 +151,11 @@ fn find(message: &Message) -> Option<ConsoleRequest> {
 /// Returns true for the paths that load or unload a model.
 fn is_change(path: &[u8]) -> bool {
     path.starts_with(b"/v2/repository/models/") && (path.ends_with(b"/load") || path.ends_with(b"/unload"))
+}
+
+/// Returns true for the path that shows the tokens of a model: the form of texts has names for those of SPLADE.
+fn is_decode(path: &[u8]) -> bool {
+    path.starts_with(b"/models/") && path.ends_with(b"/decode")
 }
 
 /// Returns true if the request comes from a page of another address than its own. Browsers send
@@ -256,7 +270,7 @@ mod tests {
     fn it_reads_all_asks_models_and_changes_nothing() {
         let host = [("Host", "127.0.0.1:8002")];
         let find = |method, path| read(HERE, &request(method, path, &host)).unwrap();
-        for path in ["/", "/console.css", "/console/console.js", "/console/chart.js"] {
+        for path in ["/", "/console.css", "/console/console.js", "/console/chart.js", "/console/text.js"] {
             assert!(matches!(find(Method::Get, path), Some(ConsoleRequest::File(..))), "{path}");
             assert_eq!(find(Method::Post, path), None, "{path}");
         }
@@ -266,7 +280,8 @@ mod tests {
         for path in ["/v2", "/v2/models/m", "/v2/models/m/versions/1/config", "/v2/health/ready", "/v2/logging"] {
             assert_eq!(find(Method::Get, path), Some(ConsoleRequest::Rest), "{path}");
         }
-        for path in ["/v2/repository/index", "/v2/models/m/infer", "/v2/models/m/versions/1/infer"] {
+        for path in ["/v2/repository/index", "/v2/models/m/infer", "/v2/models/m/versions/1/infer", "/models/m/decode"]
+        {
             assert_eq!(find(Method::Post, path), Some(ConsoleRequest::Rest), "{path}");
         }
         for path in [
@@ -276,10 +291,13 @@ mod tests {
             "/v2/models/m/trace/setting",
             "/v2/systemsharedmemory/region/r/register",
             "/v2/models/m/generate",
+            "/models/m/embed",
+            "/decode",
         ] {
             assert_eq!(find(Method::Post, path), None, "{path}");
         }
         assert_eq!(find(Method::Get, "/metrics"), None);
+        assert_eq!(find(Method::Get, "/models/m/decode"), None);
     }
 
     #[test]
@@ -326,7 +344,9 @@ mod tests {
     fn no_model_is_asked_by_a_way_that_asks_for_less_than_the_http_port() {
         let rules = ConsoleRules { asks_models: false, ..HERE };
         let host = [("Host", "127.0.0.1:8002")];
-        assert!(read(rules, &request(Method::Post, "/v2/models/m/infer", &host)).is_err());
+        for path in ["/v2/models/m/infer", "/models/m/decode"] {
+            assert!(read(rules, &request(Method::Post, path, &host)).is_err(), "{path}");
+        }
         assert!(read(rules, &request(Method::Get, "/v2/models/m", &host)).is_ok());
         let told = server_reply(ConsoleRules { http_port: None, ..rules }).body.concat();
         let want = br#"{"http_port":null,"http_tls":false,"asks_models":false,"changes_models":false}"#;
