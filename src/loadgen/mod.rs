@@ -41,6 +41,7 @@ pub mod statistics;
 pub mod table;
 pub mod target;
 pub mod tls;
+pub mod tls_socket;
 pub mod trust;
 pub mod usage;
 pub mod window;

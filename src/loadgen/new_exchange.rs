@@ -17,7 +17,7 @@ pub fn new_exchange(plan: &RequestPlan, keeps_bodies: bool) -> Box<dyn Exchange>
         }
     };
     match &plan.tls {
-        Some(config) => Box::new(TlsExchange::new(config, exchange)),
+        Some(config) => Box::new(TlsExchange::new(config, plan.protocol, exchange)),
         None => exchange,
     }
 }

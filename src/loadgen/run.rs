@@ -137,7 +137,7 @@ fn open_server(
         rows: settings.rows,
         parameters: settings.parameters.clone(),
         fields: settings.fields.clone(),
-        tls: trust::open(&settings.tls, &address, settings.protocol)?,
+        tls: if address.has_tls { Some(trust::open(&settings.tls, &address.host, settings.protocol)?) } else { None },
     };
     let name = address.to_string();
     let socket = resolve(&address).map_err(|why| format!("{name}: {why}"))?;

@@ -13,6 +13,7 @@ const PLAIN_SIZE_MAX: usize = 256 * 1024;
 /// A connection with TLS around the one of a protocol.
 pub struct TlsExchange {
     inner: Box<dyn Exchange>,
+    protocol: Protocol,
     session: TlsClient,
     /// Buffer for the plaintext of received bytes; empty between calls.
     plain: Vec<u8>,
@@ -24,8 +25,9 @@ pub struct TlsExchange {
 
 impl TlsExchange {
     /// A new connection of that protocol.
-    pub fn new(config: &TlsClientConfig, inner: Box<dyn Exchange>) -> Self {
-        Self { inner, session: TlsClient::new(config), plain: Vec::new(), output: Vec::new(), output_at: 0 }
+    pub fn new(config: &TlsClientConfig, protocol: Protocol, inner: Box<dyn Exchange>) -> Self {
+        let session = TlsClient::new(config);
+        Self { inner, protocol, session, plain: Vec::new(), output: Vec::new(), output_at: 0 }
     }
 }
 
@@ -42,7 +44,7 @@ impl Exchange for TlsExchange {
             self.plain.clear();
             handled?;
         }
-        outcome.map_err(|fault| failure(&fault, was_handshaking))
+        outcome.map_err(|fault| failure(&fault, self.protocol, was_handshaking))
     }
 
     fn handle_end(&mut self) {
@@ -89,8 +91,15 @@ impl Exchange for TlsExchange {
 
 /// The failure of a connection by a fault of TLS. A server of TLS 1.3 refuses the client's certificate after the handshake of the
 /// client.
-fn failure(fault: &TlsClientFault, is_handshaking: bool) -> RequestFailure {
-    let text = match fault {
+fn failure(fault: &TlsClientFault, protocol: Protocol, is_handshaking: bool) -> RequestFailure {
+    let is_refused = is_handshaking || !matches!(fault, TlsClientFault::NotTls | TlsClientFault::Other(_));
+    let kind = if is_refused { FailureKind::Connect } else { FailureKind::Malformed };
+    RequestFailure::new(kind, fault_text(fault, protocol))
+}
+
+/// A fault of TLS for a person, with the flag or the address that avoids it.
+pub fn fault_text(fault: &TlsClientFault, protocol: Protocol) -> String {
+    match fault {
         TlsClientFault::Certificate(why) => {
             format!("the server's certificate is invalid: {why}; --insecure accepts it")
         }
@@ -104,7 +113,10 @@ fn failure(fault: &TlsClientFault, is_handshaking: bool) -> RequestFailure {
         TlsClientFault::Expired => {
             "the server's certificate is expired or not yet valid: renew it; --insecure accepts it".to_owned()
         }
-        TlsClientFault::NotTls => "the server does not answer by TLS: use http:// or grpc:// at this port".to_owned(),
+        TlsClientFault::NotTls => {
+            let scheme = if protocol == Protocol::Http { "http" } else { "grpc" };
+            format!("the server does not answer by TLS: use {scheme}:// at this port")
+        }
         TlsClientFault::Other(why) => format!("TLS: {why}"),
         TlsClientFault::Untrusted => {
             "the server's certificate is not trusted: name its authority with --ca=FILE; --insecure trusts any"
@@ -117,18 +129,18 @@ fn failure(fault: &TlsClientFault, is_handshaking: bool) -> RequestFailure {
             )
         }
         TlsClientFault::WrongProtocol => {
-            "the server has neither HTTP/1.1 nor gRPC at this port, as was asked (ALPN): see --protocol".to_owned()
+            let version = if protocol == Protocol::Http { "HTTP/1.1" } else { "HTTP/2" };
+            format!("the server does not offer {version} at this port (ALPN): name another port with --url")
         }
-    };
-    let is_refused = is_handshaking || !matches!(fault, TlsClientFault::NotTls | TlsClientFault::Other(_));
-    RequestFailure::new(if is_refused { FailureKind::Connect } else { FailureKind::Malformed }, text)
+    }
 }
 
 /// Returns the failure of a connection without TLS whose first bytes show that the server has TLS at this port: an alert (RFC 8446
 /// §6), or over gRPC an answer of HTTP/1.1, as servers give it to those without TLS.
 pub fn missing_tls(first: &[u8], protocol: Protocol) -> Option<RequestFailure> {
     let text = match protocol {
-        _ if first.starts_with(&[ALERT_RECORD, 3]) => "the server has TLS at this port: use https:// or grpcs://",
+        Protocol::Http if first.starts_with(&ALERT) => "the server has TLS at this port: use https://",
+        Protocol::Grpc if first.starts_with(&ALERT) => "the server has TLS at this port: use grpcs://",
         Protocol::Grpc if first.starts_with(b"HTTP/1") => {
             "the server answers by HTTP/1.1: use -i http, or grpcs:// if it has TLS at this port"
         }
@@ -137,5 +149,36 @@ pub fn missing_tls(first: &[u8], protocol: Protocol) -> Option<RequestFailure> {
     Some(RequestFailure::new(FailureKind::Connect, text))
 }
 
-/// The first byte of an alert of TLS.
-const ALERT_RECORD: u8 = 0x15;
+/// The first bytes of an alert of TLS: its kind of record, and the version's first part.
+const ALERT: [u8; 2] = [0x15, 3];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_is_told_with_its_cure() {
+        let check = |fault: TlsClientFault, protocol, want: &str| {
+            let text = fault_text(&fault, protocol);
+            assert!(text.contains(want), "{fault:?}: {text}");
+        };
+        let names = || vec!["a".to_owned(), "b".to_owned()];
+        check(TlsClientFault::Certificate("why".to_owned()), Protocol::Http, "invalid: why; --insecure accepts it");
+        check(TlsClientFault::CertificateRequired, Protocol::Http, "give it with --cert and --key");
+        check(TlsClientFault::CertificateRefused, Protocol::Http, "one that it trusts with --cert and --key");
+        check(TlsClientFault::Expired, Protocol::Http, "renew it; --insecure accepts it");
+        check(TlsClientFault::NotTls, Protocol::Http, "use http:// at this port");
+        check(TlsClientFault::NotTls, Protocol::Grpc, "use grpc:// at this port");
+        check(TlsClientFault::Other("why".to_owned()), Protocol::Http, "TLS: why");
+        check(TlsClientFault::Untrusted, Protocol::Http, "name its authority with --ca=FILE; --insecure trusts any");
+        check(TlsClientFault::WrongName(names()), Protocol::Http, "It is for a, b");
+        check(TlsClientFault::WrongName(Vec::new()), Protocol::Http, "It is for another name");
+        check(TlsClientFault::WrongProtocol, Protocol::Http, "does not offer HTTP/1.1 at this port (ALPN)");
+        let missing = |first: &[u8], protocol| missing_tls(first, protocol).map(|failure| failure.to_string());
+        assert!(missing(&[0x15, 3, 3, 0, 2], Protocol::Http).unwrap().ends_with("at this port: use https://"));
+        assert!(missing(&[0x15, 3], Protocol::Grpc).unwrap().ends_with("at this port: use grpcs://"));
+        assert!(missing(b"HTTP/1.1 400", Protocol::Grpc).unwrap().contains("or grpcs:// if it has TLS"));
+        assert_eq!(missing(b"HTTP/1.1 400", Protocol::Http), None);
+        check(TlsClientFault::WrongProtocol, Protocol::Grpc, "does not offer HTTP/2 at this port (ALPN)");
+    }
+}

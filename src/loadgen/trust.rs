@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use crate::connection::tls::{ALPN_H2, ALPN_HTTP1, TlsClientConfig, TlsFile, TlsServerName, TrustedServers};
 use crate::loadgen::settings::TlsFiles;
-use crate::loadgen::target::{Address, Protocol};
+use crate::loadgen::target::Protocol;
 
 /// The authorities that Linux distributions install, by where they do: Debian and Ubuntu, Fedora and RHEL, SUSE, Alpine.
 const SYSTEM_AUTHORITIES: [&str; 5] = [
@@ -17,15 +17,11 @@ const SYSTEM_AUTHORITIES: [&str; 5] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Reads the files for a server with TLS; `None` if its address has none.
+/// Reads the files for a server with TLS, by its host: a name or an address, without brackets.
 ///
 /// # Errors
 /// A line for the user: a file cannot be read or used, or the host cannot be in a certificate.
-pub fn open(files: &TlsFiles, address: &Address, protocol: Protocol) -> Result<Option<TlsClientConfig>, String> {
-    if !address.has_tls {
-        return Ok(None);
-    }
-    let host = &address.host;
+pub fn open(files: &TlsFiles, host: &str, protocol: Protocol) -> Result<TlsClientConfig, String> {
     let server = TlsServerName::parse(host)
         .ok_or_else(|| format!("'{host}' is neither a name nor an IP address, as a certificate has them"))?;
     let read = |flag: &str, path: &Path| {
@@ -47,15 +43,14 @@ pub fn open(files: &TlsFiles, address: &Address, protocol: Protocol) -> Result<O
         Protocol::Http => &[ALPN_HTTP1],
     };
     let own = own.as_ref().map(|(certificate, key)| (certificate.as_slice(), key.as_slice()));
-    let config = TlsClientConfig::new(server, trusted, own, alpn, wall_seconds).map_err(|fault| {
+    TlsClientConfig::new(server, trusted, own, alpn, wall_seconds).map_err(|fault| {
         let (flag, path) = match fault.file {
             TlsFile::Certificate => ("cert", files.certificate.as_deref()),
             TlsFile::Key => ("key", files.key.as_deref()),
             TlsFile::ClientRoots | TlsFile::ServerRoots => ("ca", authorities),
         };
         format!("--{flag}={} {}", path.unwrap_or(Path::new("")).display(), fault.text)
-    })?;
-    Ok(Some(config))
+    })
 }
 
 fn system_authorities<'a>() -> Option<&'a Path> {

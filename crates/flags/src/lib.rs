@@ -145,7 +145,7 @@ impl<S> Flag<S> {
 fn hint(value: &str) -> ValueHint {
     match value {
         "/DIRECTORY" | "DIRECTORY" => ValueHint::DirPath,
-        "FILE" | "FILE.svg" | "PATH" | "SOURCE" => ValueHint::FilePath,
+        "FILE" | "FILE.pem" | "FILE.svg" | "PATH" | "SOURCE" => ValueHint::FilePath,
         _ => ValueHint::Other,
     }
 }

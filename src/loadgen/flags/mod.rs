@@ -3,16 +3,16 @@
 //! refused by name.
 
 mod table;
+pub mod tls;
 mod value;
-
-use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches};
 
 use crate::flags;
 use crate::loadgen::flags::table::SECTIONS;
+use crate::loadgen::flags::tls::HasTlsFiles;
 use crate::loadgen::search::SearchRange;
-use crate::loadgen::settings::{BenchSettings, BenchTask};
+use crate::loadgen::settings::{BenchSettings, BenchTask, TlsFiles};
 use crate::loadgen::target::{Address, Encoding, Protocol};
 
 /// The values of a command line, before addresses are read: their form depends on the protocol.
@@ -73,10 +73,7 @@ pub fn read(
         draft.url = local(draft.settings.protocol);
     }
     let mut settings = check(draft)?;
-    // As other programs do, unless the file would only be ignored.
-    if settings.tls.authorities.is_none() && !settings.tls.is_insecure {
-        settings.tls.authorities = variables("SSL_CERT_FILE").filter(|path| !path.is_empty()).map(PathBuf::from);
-    }
+    tls::add_authorities(&mut settings.tls, variables);
     Ok(settings)
 }
 
@@ -103,7 +100,8 @@ fn check(draft: Draft) -> Result<BenchSettings, String> {
     };
     settings.url = read("url", draft.url)?;
     settings.compare = read("compare", draft.compare)?;
-    check_tls(&settings)?;
+    let has_tls = [&settings.url, &settings.compare].into_iter().flatten().any(|address| address.has_tls);
+    tls::check(&settings.tls, has_tls)?;
     if let (BenchTask::Search(_, range), Some(given)) = (&mut settings.goal, draft.search_range) {
         *range = given;
     }
@@ -124,26 +122,10 @@ fn check(draft: Draft) -> Result<BenchSettings, String> {
     Ok(settings)
 }
 
-/// Refuses flags of TLS that would have no effect: the load would go without it.
-fn check_tls(settings: &BenchSettings) -> Result<(), String> {
-    let tls = &settings.tls;
-    let given = [
-        ("ca", tls.authorities.is_some()),
-        ("cert", tls.certificate.is_some()),
-        ("key", tls.key.is_some()),
-        ("insecure", tls.is_insecure),
-    ];
-    let has_tls = [&settings.url, &settings.compare].into_iter().flatten().any(|address| address.has_tls);
-    if let Some((flag, _)) = given.iter().find(|(_, is_given)| *is_given && !has_tls) {
-        return Err(format!("--{flag} is for TLS: name the server as https://HOST:PORT, over gRPC grpcs://HOST:PORT"));
+impl HasTlsFiles for Draft {
+    fn tls_files(&mut self) -> &mut TlsFiles {
+        &mut self.settings.tls
     }
-    if tls.certificate.is_some() != tls.key.is_some() {
-        return Err("a client's certificate has a key: --cert and --key belong together".to_owned());
-    }
-    if tls.is_insecure && tls.authorities.is_some() {
-        return Err("--insecure trusts any server; leave --ca out".to_owned());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::flags::{Flag, Section, parse, set, set_one_of};
 use crate::loadgen::flags::value::{
     concurrency, encoding, header, milliseconds, path_segment, percent, positive, processes, range, rate, shape,
 };
-use crate::loadgen::flags::{Draft, SEARCH_RANGE};
+use crate::loadgen::flags::{Draft, SEARCH_RANGE, tls};
 use crate::loadgen::report::OfferedLoad;
 use crate::loadgen::schedule::Distribution;
 use crate::loadgen::search::{LatencyGoal, SearchRange};
@@ -66,46 +66,10 @@ const TARGET_FLAGS: &[Flag<Draft>] = &[
             )
         },
     },
-    Flag {
-        names: &["ca", "ssl-https-ca-certificates-file", "ssl-grpc-root-certifications-file"],
-        takes: One("FILE.pem"),
-        default: Text("the file of SSL_CERT_FILE, or the system's authorities"),
-        help: "Over https:// and grpcs://: the authorities that certify the server, or its own certificate",
-        apply: |draft, value| {
-            draft.settings.tls.authorities = Some(PathBuf::from(value));
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["cert", "ssl-https-client-certificate-file", "ssl-grpc-certificate-chain-file"],
-        takes: One("FILE.pem"),
-        default: Absent,
-        help: "Over https:// and grpcs://: the client's certificate, for a server with mutual TLS",
-        apply: |draft, value| {
-            draft.settings.tls.certificate = Some(PathBuf::from(value));
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["key", "ssl-https-private-key-file", "ssl-grpc-private-key-file"],
-        takes: One("FILE.pem"),
-        default: Absent,
-        help: "The key of the client's certificate",
-        apply: |draft, value| {
-            draft.settings.tls.key = Some(PathBuf::from(value));
-            Ok(())
-        },
-    },
-    Flag {
-        names: &["insecure"],
-        takes: Switch,
-        default: Absent,
-        help: "Over https:// and grpcs://: accept any certificate of the server, for tests only",
-        apply: |draft, _| {
-            draft.settings.tls.is_insecure = true;
-            Ok(())
-        },
-    },
+    tls::authorities(),
+    tls::certificate(),
+    tls::key(),
+    tls::insecure(),
     Flag {
         names: &["H", "header"],
         takes: Many("NAME:VALUE"),

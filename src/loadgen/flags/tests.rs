@@ -110,7 +110,7 @@ fn what_is_wrong_is_said_in_one_line() {
     check("-m m -b 0", "--batch-size=0: must be greater than 0");
     check("-m m --sequence-id-range 0:5", "--sequence-id-range=0:5: ids begin at 1 and START comes first");
     check("-m m --percentile 100", "--percentile=100: must be below 100");
-    let for_tls = "is for TLS: name the server as https://HOST:PORT, over gRPC grpcs://HOST:PORT";
+    let for_tls = "is for TLS: name the server as --url=https://HOST:PORT";
     check("-m m -u a --ca c", &format!("--ca {for_tls}"));
     check("-m m --insecure", &format!("--insecure {for_tls}"));
     check("-m m -u https://a --cert c", "a client's certificate has a key: --cert and --key belong together");
