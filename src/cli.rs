@@ -18,6 +18,7 @@ use clap::{Arg, ArgAction, ArgMatches, ValueHint, value_parser};
 
 use crate::cli::init::{NewModel, NewModelKind};
 use crate::client::comparison::{self, StepsComparison};
+use crate::client::health::HealthCheck;
 use crate::client::question::{self, ModelQuestion};
 use crate::flags::{self, Variables};
 use crate::loadgen;
@@ -40,7 +41,7 @@ pub enum Command {
     /// Print a help that may be longer than a screen.
     Help(String),
     /// Ask a server whether it is ready.
-    Health(settings::HealthQuestion),
+    Health(HealthCheck),
     /// Write a model to begin with.
     Init(NewModel),
     /// Make an API key and print it.
@@ -139,7 +140,7 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
         Some(("serve", matches)) => server(matches).map(Command::Serve),
         Some(("ask", matches)) => {
             let local = settings::local_address(false, environment.variables, environment.read_file);
-            ModelQuestion::read(matches, local).map(Command::Ask)
+            ModelQuestion::read(matches, local, environment.variables).map(Command::Ask)
         }
         Some(("bench", matches)) => {
             let local = |protocol| {
@@ -167,7 +168,7 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
             Ok(Command::Doctor(Box::new(settings)))
         }
         Some(("health", matches)) => {
-            settings::HealthQuestion::read(matches, environment.variables, environment.read_file).map(Command::Health)
+            HealthCheck::read(matches, environment.variables, environment.read_file).map(Command::Health)
         }
         Some(("init", matches)) => {
             let (kind, matches) = matches.subcommand().ok_or("expected `deuteron init python NAME`")?;
@@ -293,16 +294,18 @@ fn commands() -> Vec<clap::Command> {
             .args(settings::arguments())
             .after_help(AFTER_HELP),
         command("ask", "Send a request to a model and print its answer")
-            .override_usage("deuteron ask MODEL --input [NAME=]VALUE... [--url=http://HOST:PORT]")
-            .args(question::arguments()),
+            .override_usage("deuteron ask MODEL --input [NAME=]VALUE... [--url=http[s]://HOST:PORT]")
+            .args(question::arguments())
+            .args(loadgen::flags::tls::arguments()),
         command("config", "Show and check configurations").subcommand_required(true).subcommands([show, check]),
         command("doctor", "Check this machine, the flags, files and models of a server, without starting one")
             .override_usage("deuteron doctor [PATH]... [FLAGS]")
             .args(settings::arguments())
             .after_help(AFTER_HELP),
         command("health", "Ask a server whether it is ready: exits with 0 or 1, for the health checks of containers")
-            .override_usage("deuteron health [--url=http://HOST:PORT] [--live]")
-            .args(settings::health_arguments()),
+            .override_usage("deuteron health [--url=http[s]://HOST:PORT] [--live]")
+            .args(settings::health_arguments())
+            .args(loadgen::flags::tls::arguments()),
         command("init", "Create a model").subcommand_required(true).subcommands(NewModelKind::ALL.map(|kind| {
             let (name, about) = kind.command();
             command(name, about)

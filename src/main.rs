@@ -73,7 +73,7 @@ fn main() -> ExitCode {
             let is_shown = std::io::stdout().is_terminal() && cli::pager::show(&text, environment.variables);
             if is_shown { ExitCode::SUCCESS } else { print(&text) }
         }
-        Ok(Command::Health(question)) => server::health::run(&question),
+        Ok(Command::Health(question)) => client::health::run(&question),
         Ok(Command::Init(model)) => match model.write() {
             Ok(text) => print(&text),
             Err(why) => fail(&why),

@@ -35,6 +35,21 @@ const BENCH_FLAGS: &[(&str, &str)] = &[
     ("--format table|json|csv", "form of the report"),
 ];
 
+/// The flags of `ask` in the short help.
+const ASK_FLAGS: &[(&str, &str)] = &[
+    ("-i, --input [NAME=]VALUE", "a file, a JSON value or a text"),
+    ("-H, --header 'NAME: VALUE'", "such as 'Authorization: Bearer KEY'"),
+    ("-u, --url http[s]://HOST:PORT", "http://127.0.0.1:8000 by default"),
+    ("--ca FILE.pem", "with TLS: the authorities of the server"),
+];
+
+/// The flags of `health` in the short help.
+const HEALTH_FLAGS: &[(&str, &str)] = &[
+    ("--url http[s]://HOST:PORT", "http://127.0.0.1:8000 by default"),
+    ("--live", "live, instead of ready"),
+    ("--ca FILE.pem", "with TLS: the authorities of the server"),
+];
+
 /// The flags of `steps suggest` in the short help.
 const SUGGEST_FLAGS: &[(&str, &str)] = &[
     ("--write", "write a complete proposal as steps.json"),
@@ -72,9 +87,17 @@ pub(super) fn text(command: &clap::Command, path: &[&str]) -> Option<String> {
             out += "Most used flags:\n";
             out += &lines(SERVER_FLAGS);
         }
+        ["ask"] => {
+            out += "Most used flags:\n";
+            out += &lines(ASK_FLAGS);
+        }
         ["bench"] => {
             out += "Most used flags:\n";
             out += &lines(BENCH_FLAGS);
+        }
+        ["health"] => {
+            out += "Most used flags:\n";
+            out += &lines(HEALTH_FLAGS);
         }
         ["steps", "suggest"] => {
             out += "Most used flags:\n";
@@ -104,7 +127,9 @@ mod tests {
             (&["serve"][..], SERVER_FLAGS),
             (&["doctor"][..], SERVER_FLAGS),
             (&["config", "show"][..], SERVER_FLAGS),
+            (&["ask"][..], ASK_FLAGS),
             (&["bench"][..], BENCH_FLAGS),
+            (&["health"][..], HEALTH_FLAGS),
             (&["steps", "suggest"][..], SUGGEST_FLAGS),
         ];
         for (path, flags) in commands {

@@ -142,6 +142,7 @@ fn every_command_has_a_help_and_a_version() {
         "config check",
         "init",
         "init python",
+        "health",
         "bench",
         "completions",
         "man",

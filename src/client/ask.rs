@@ -6,10 +6,14 @@ use std::process::ExitCode;
 
 use crate::client::http_client::{HttpAnswer, HttpClient};
 use crate::client::question::{GivenInput, ModelQuestion};
+use crate::loadgen::tls_socket::CommandTls;
 use crate::wire::json::{Document, writer};
 
 /// Bytes of a file that are sent: beyond the largest body of most servers.
 const ASK_FILE_SIZE_MAX: u64 = 1 << 30;
+
+/// Parts of the answers to plain text at a port with TLS: of this server, and of nginx.
+const PLAIN_REFUSALS: [&str; 2] = ["this port has TLS", "sent to HTTPS port"];
 
 /// Asks, and prints the answer on standard output. Returns the exit code for `main`: 1 unless the model answered.
 pub fn run(question: &ModelQuestion) -> ExitCode {
@@ -23,6 +27,9 @@ pub fn run(question: &ModelQuestion) -> ExitCode {
     let is_good = status == 200;
     let text = String::from_utf8_lossy(&body);
     let line = if is_good { text.into_owned() } else { format!("{} answers {status}: {text}", question.model) };
+    let needs_tls = status == 400 && !question.server.has_tls && PLAIN_REFUSALS.iter().any(|part| line.contains(part));
+    let line =
+        if needs_tls { format!("{}\nuse --url=https://{}", line.trim_end(), question.server.authority) } else { line };
     // The caller may have closed the output, which changes nothing.
     let _ = if is_good {
         writeln!(io::stdout(), "{}", line.trim_end())
@@ -35,8 +42,10 @@ pub fn run(question: &ModelQuestion) -> ExitCode {
 /// Returns the answer; the error is a line for a person.
 fn ask(question: &ModelQuestion) -> Result<HttpAnswer, String> {
     let model = &question.model;
-    let cannot = |error: io::Error| format!("{} cannot be asked: {error}", question.authority);
-    let mut client = HttpClient::connect(&question.authority).map_err(cannot)?;
+    let authority = &question.server.authority;
+    let cannot = |error: io::Error| format!("{authority} cannot be asked: {error}");
+    let tls = if question.server.has_tls { CommandTls::open(&question.tls, authority)? } else { CommandTls::default() };
+    let mut client = HttpClient::connect(authority, &tls).map_err(cannot)?;
     let post = |client: &mut HttpClient, path: &str, kind: &str, body: &[u8]| {
         client.post(path, kind, &question.headers, body).map_err(cannot)
     };

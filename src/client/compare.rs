@@ -16,6 +16,7 @@ use crate::client::sample::{self, SampleRequest};
 use crate::loadgen::clock;
 use crate::loadgen::description::ModelDescription;
 use crate::loadgen::random::Random;
+use crate::loadgen::tls_socket::CommandTls;
 use crate::wire::json::Document;
 
 /// The longest wait for a server to load the model: imports of torch take half a minute.
@@ -252,7 +253,7 @@ impl Twin {
             if ready.ends_with(b"\n") {
                 let document = Document::parse(&ready, &[]).map_err(|_| format!("{} has no address", self.title))?;
                 let address = document.root().get("http").and_then(|address| address.as_str()).unwrap_or_default();
-                let client = HttpClient::connect(address);
+                let client = HttpClient::connect(address, &CommandTls::default());
                 self.client = Some(client.map_err(|error| format!("{} cannot be asked: {error}", self.title))?);
                 return Ok(());
             }

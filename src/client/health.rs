@@ -2,47 +2,65 @@
 //! exits with 0 or 1.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::process::ExitCode;
 
+use clap::ArgMatches;
+
 use crate::limits::HEALTH_TIMEOUT;
-use crate::settings::HealthQuestion;
+use crate::loadgen::flags::tls::{self, Variables};
+use crate::loadgen::settings::TlsFiles;
+use crate::loadgen::tls_socket::{CommandSocket, CommandTls};
+use crate::settings::{HealthQuestion, ReadFile};
 
 /// The bytes of an answer that are read: its first line.
 const STATUS_SIZE_MAX: usize = 64;
 
+/// The question, and the files of the server's TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    question: HealthQuestion,
+    tls: TlsFiles,
+}
+
+impl HealthCheck {
+    /// Reads the arguments. The error is one line for a person.
+    pub fn read(matches: &ArgMatches, variables: Variables<'_>, read_file: ReadFile<'_>) -> Result<Self, String> {
+        let question = HealthQuestion::read(matches, variables, read_file)?;
+        let tls = tls::read(matches, question.server.has_tls, variables)?;
+        Ok(Self { question, tls })
+    }
+}
+
 /// Asks, and prints the answer in one line. Returns the exit code for `main`.
-pub fn run(question: &HealthQuestion) -> ExitCode {
-    let what = if question.is_live { "live" } else { "ready" };
-    let line = match ask(question) {
-        Ok(200) => {
+pub fn run(check: &HealthCheck) -> ExitCode {
+    let HealthQuestion { server, path, is_live } = &check.question;
+    let what = if *is_live { "live" } else { "ready" };
+    let tls = if server.has_tls { CommandTls::open(&check.tls, &server.authority) } else { Ok(CommandTls::default()) };
+    let line = match tls.map(|tls| ask(&check.question, &tls)) {
+        Ok(Ok(200)) => {
             // The caller may have closed the output, which changes nothing.
             let _ = writeln!(io::stdout(), "{what}");
             return ExitCode::SUCCESS;
         }
-        Ok(status) => format!("not {what}: {}{} answers {status}", question.authority, question.path),
-        Err(error) => format!("not {what}: {} cannot be asked: {error}", question.authority),
+        Ok(Ok(status)) => {
+            let cure = match (status, server.has_tls) {
+                (400, false) => format!("; if it has TLS at this port, use --url=https://{}", server.authority),
+                _ => String::new(),
+            };
+            format!("not {what}: {}{path} answers {status}{cure}", server.authority)
+        }
+        Ok(Err(error)) => format!("not {what}: {} cannot be asked: {error}", server.authority),
+        Err(why) => format!("not {what}: {why}"),
     };
     let _ = writeln!(io::stderr(), "{line}");
     ExitCode::FAILURE
 }
 
 /// Returns the HTTP status of the answer.
-fn ask(question: &HealthQuestion) -> io::Result<u16> {
-    let mut failure = io::Error::from(ErrorKind::AddrNotAvailable);
-    for address in question.authority.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, HEALTH_TIMEOUT) {
-            Ok(stream) => return exchange(stream, question),
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
-}
-
-fn exchange(mut stream: TcpStream, question: &HealthQuestion) -> io::Result<u16> {
-    stream.set_read_timeout(Some(HEALTH_TIMEOUT))?;
-    stream.set_write_timeout(Some(HEALTH_TIMEOUT))?;
-    let HealthQuestion { authority, path, .. } = question;
+fn ask(question: &HealthQuestion, tls: &CommandTls) -> io::Result<u16> {
+    let authority = &question.server.authority;
+    let mut stream = CommandSocket::connect(authority, tls, HEALTH_TIMEOUT, HEALTH_TIMEOUT)?;
+    let path = &question.path;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n").as_bytes())?;
     let mut answer = Vec::with_capacity(STATUS_SIZE_MAX);
     // One read may bring less than the line.
@@ -62,7 +80,13 @@ fn exchange(mut stream: TcpStream, question: &HealthQuestion) -> io::Result<u16>
 mod tests {
     use std::net::TcpListener;
 
+    use crate::settings::AskedServer;
+
     use super::*;
+
+    fn question(authority: String, is_live: bool) -> HealthQuestion {
+        HealthQuestion { server: AskedServer { authority, has_tls: false }, path: "/".to_owned(), is_live }
+    }
 
     /// Returns the result for a server that answers with these parts.
     fn answered(parts: &'static [&'static [u8]]) -> io::Result<u16> {
@@ -73,8 +97,7 @@ mod tests {
             let _ = stream.read(&mut [0; 1_000]).unwrap();
             parts.iter().for_each(|part| stream.write_all(part).unwrap());
         });
-        let question = HealthQuestion { authority, path: "/".to_owned(), is_live: false };
-        let outcome = ask(&question);
+        let outcome = ask(&question(authority, false), &CommandTls::default());
         server.join().unwrap();
         outcome
     }
@@ -93,7 +116,7 @@ mod tests {
             assert_eq!(answered(parts).unwrap_err().kind(), ErrorKind::InvalidData, "{parts:?}");
         }
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let question = HealthQuestion { authority: closed, path: "/".to_owned(), is_live: true };
-        assert_eq!(ask(&question).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        let refused = ask(&question(closed, true), &CommandTls::default()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     }
 }

@@ -1,10 +1,10 @@
 //! A small HTTP/1.1 client of the commands that ask a server: one connection, one request at a time, blocking.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use crate::limits::HEALTH_TIMEOUT;
+use crate::loadgen::tls_socket::{CommandSocket, CommandTls};
 
 /// The longest wait for an answer, or for a part of it: a model on one core may take minutes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
@@ -18,7 +18,7 @@ const READ_SIZE: usize = 64 * 1024;
 /// A connection to a server.
 pub struct HttpClient {
     authority: String,
-    stream: TcpStream,
+    stream: CommandSocket,
     received: Vec<u8>,
 }
 
@@ -52,21 +52,10 @@ impl HttpClient {
     /// Connects to `HOST:PORT`.
     ///
     /// # Errors
-    /// That of the last address that was tried.
-    pub fn connect(authority: &str) -> io::Result<Self> {
-        let mut failure = io::Error::from(ErrorKind::AddrNotAvailable);
-        for address in authority.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, HEALTH_TIMEOUT) {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-                    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
-                    return Ok(Self { authority: authority.to_owned(), stream, received: Vec::new() });
-                }
-                Err(error) => failure = error,
-            }
-        }
-        Err(failure)
+    /// That of the last address that was tried, or of the handshake of TLS.
+    pub fn connect(authority: &str, tls: &CommandTls) -> io::Result<Self> {
+        let stream = CommandSocket::connect(authority, tls, HEALTH_TIMEOUT, ANSWER_TIMEOUT)?;
+        Ok(Self { authority: authority.to_owned(), stream, received: Vec::new() })
     }
 
     /// Sends a request without a body.
@@ -161,7 +150,7 @@ mod tests {
             stream.write_all(text.as_bytes()).unwrap();
             request
         });
-        let answer = HttpClient::connect(&authority).unwrap().get("/x", &["A: b".to_owned()]);
+        let answer = HttpClient::connect(&authority, &CommandTls::default()).unwrap().get("/x", &["A: b".to_owned()]);
         let request = String::from_utf8(server.join().unwrap()).unwrap();
         assert_eq!(request, format!("GET /x HTTP/1.1\r\nHost: {authority}\r\nA: b\r\n\r\n"));
         answer

@@ -2,13 +2,17 @@
 
 use clap::{Arg, ArgAction, ArgMatches, ValueHint};
 
-use crate::settings;
+use crate::loadgen::flags::tls::{self, Variables};
+use crate::loadgen::settings::TlsFiles;
+use crate::settings::AskedServer;
 
 /// A question to a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelQuestion {
-    /// The host and the port, as in a URL.
-    pub authority: String,
+    /// The server.
+    pub server: AskedServer,
+    /// The files of its TLS.
+    pub tls: TlsFiles,
     /// The model.
     pub model: String,
     /// The inputs, in the order of the arguments.
@@ -28,7 +32,7 @@ pub struct GivenInput {
 
 const MODEL: &str = "MODEL";
 
-/// Returns the arguments of the command.
+/// Returns the arguments of the command, without those of TLS.
 pub fn arguments() -> [Arg; 4] {
     [
         Arg::new(MODEL).required(true).help("The model's name"),
@@ -46,8 +50,8 @@ pub fn arguments() -> [Arg; 4] {
             .action(ArgAction::Append)
             .help("A header field, such as 'Authorization: Bearer KEY'; may be given more than once"),
         Arg::new("url").long("url").short('u').value_name("URL").help(
-            "Where the server is [default: http://127.0.0.1:8000, or the port without TLS that the variables and the file of \
-             DEUTERON_CONFIG say]",
+            "Where the server is; https:// for TLS [default: http://127.0.0.1:8000, or the port without TLS that the variables \
+             and the file of DEUTERON_CONFIG say]",
         ),
     ]
 }
@@ -55,12 +59,13 @@ pub fn arguments() -> [Arg; 4] {
 impl ModelQuestion {
     /// Reads the arguments. `local` is the server that was started in the same surroundings, if that is not the usual one. The
     /// error is one line for a person.
-    pub fn read(matches: &ArgMatches, local: Option<String>) -> Result<Self, String> {
+    pub fn read(matches: &ArgMatches, local: Option<String>, variables: Variables<'_>) -> Result<Self, String> {
         let model = matches.get_one::<String>(MODEL).cloned().unwrap_or_default();
-        let authority = match matches.get_one::<String>("url") {
-            Some(url) => settings::authority_of(url)?,
-            None => local.unwrap_or_else(|| "127.0.0.1:8000".to_owned()),
+        let server = match matches.get_one::<String>("url") {
+            Some(url) => AskedServer::read(url)?,
+            None => AskedServer { authority: local.unwrap_or_else(|| "127.0.0.1:8000".to_owned()), has_tls: false },
         };
+        let tls = tls::read(matches, server.has_tls, variables)?;
         if model.is_empty() || !model.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/') {
             return Err(format!("'{model}' is no name of a model"));
         }
@@ -79,7 +84,7 @@ impl ModelQuestion {
         if let Some(wrong) = headers.iter().find(|text| !is_field(text)) {
             return Err(format!("--header={wrong}: expected NAME: VALUE"));
         }
-        Ok(Self { authority, model, inputs, headers })
+        Ok(Self { server, tls, model, inputs, headers })
     }
 }
 

@@ -18,7 +18,6 @@ mod begun;
 mod claimed;
 pub mod doctor;
 mod end_deadline;
-pub mod health;
 pub mod key;
 mod listeners;
 mod loaded;

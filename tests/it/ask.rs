@@ -49,5 +49,5 @@ fn a_model_is_asked_with_a_text_json_a_file_and_by_the_names_of_its_inputs() {
     refused(&url, &["sum", "-i", "[1]", "-i", "b=[2]"], 2, "several inputs need their names");
     refused(&url, &["text", "-i", "x", "-H", "no field"], 2, "--header=no field: expected NAME: VALUE");
     refused("http://127.0.0.1:1", &["text", "-i", "x"], 1, "127.0.0.1:1 cannot be asked");
-    refused("https://localhost", &["text", "-i", "x"], 2, "'https' is not supported");
+    refused("grpc://localhost", &["text", "-i", "x"], 2, "'grpc' is not supported");
 }

@@ -269,7 +269,7 @@ fn a_health_check_tells_by_its_exit_code_whether_a_server_is_ready() {
     server.signal("TERM");
     server.wait();
     check(&["health", &url, "--live"], 1, "cannot be asked");
-    check(&["health", "--url=https://a"], 2, "'https' is not supported");
+    check(&["health", "--url=grpc://a"], 2, "'grpc' is not supported");
 }
 
 /// Message of a server that does not start.

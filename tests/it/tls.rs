@@ -1,6 +1,7 @@
 //! TLS on the ports of a server, with certificates that `openssl` makes and third-party clients: curl, `openssl
 //! s_client`, tritonclient and grpcio. Bytes that no client sends come from rustls' own, one by one where it matters.
 
+mod ask;
 mod bench;
 pub(crate) mod files;
 

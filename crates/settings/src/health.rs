@@ -11,11 +11,20 @@ const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const HTTP_PORT: u16 = 8000;
 const GRPC_PORT: u16 = 8001;
 
+/// The address of a server that a command asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedServer {
+    /// The host and the port, as in a URL.
+    pub authority: String,
+    /// True for `https://`.
+    pub has_tls: bool,
+}
+
 /// A question to a server, for the health checks of containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthQuestion {
-    /// The host and the port, as in a URL.
-    pub authority: String,
+    /// The server.
+    pub server: AskedServer,
     /// The path of the question.
     pub path: String,
     /// True if it asks whether the server lives, and not whether it is ready.
@@ -26,8 +35,8 @@ pub struct HealthQuestion {
 pub fn health_arguments() -> [Arg; 2] {
     [
         Arg::new("url").long("url").value_name("URL").help(
-            "Where the server is [default: http://127.0.0.1:8000, or the port without TLS that the variables and the \
-                   file of DEUTERON_CONFIG say]",
+            "Where the server is; https:// for TLS [default: http://127.0.0.1:8000, or the port without TLS that the \
+             variables and the file of DEUTERON_CONFIG say]",
         ),
         Arg::new("live")
             .long("live")
@@ -41,38 +50,48 @@ impl HealthQuestion {
     pub fn read(matches: &ArgMatches, variables: Variables, read_file: ReadFile) -> Result<Self, String> {
         let is_live = matches.get_flag("live");
         let own = if is_live { "/v2/health/live" } else { "/v2/health/ready" };
-        let (authority, path) = match matches.get_one::<String>("url") {
-            None => (local(variables, read_file).unwrap_or_else(|| format!("{LOOPBACK}:{HTTP_PORT}")), ""),
-            Some(url) => split_url(url)?,
+        let (server, path) = match matches.get_one::<String>("url") {
+            None => {
+                let authority = local(variables, read_file).unwrap_or_else(|| format!("{LOOPBACK}:{HTTP_PORT}"));
+                (AskedServer { authority, has_tls: false }, "")
+            }
+            Some(url) => AskedServer::split(url)?,
         };
         let path = if path.is_empty() || path == "/" { own } else { path };
-        Ok(Self { authority, path: path.to_owned(), is_live })
+        Ok(Self { server, path: path.to_owned(), is_live })
     }
 }
 
-/// Returns the host and the port of a URL, for a command that asks a server.
-///
-/// # Errors
-/// A line for a person.
-pub fn authority_of(url: &str) -> Result<String, String> {
-    split_url(url).map(|(authority, _)| authority)
-}
+impl AskedServer {
+    /// Reads a URL; its path does not count.
+    ///
+    /// # Errors
+    /// A line for a person.
+    pub fn read(url: &str) -> Result<Self, String> {
+        Self::split(url).map(|(server, _)| server)
+    }
 
-/// The host with its port, and the path of a URL.
-fn split_url(url: &str) -> Result<(String, &str), String> {
-    let rest = match url.split_once("://") {
-        None => url,
-        Some(("http", rest)) => rest,
-        Some((scheme, _)) => {
-            return Err(format!("--url={url}: expected http://HOST:PORT, '{scheme}' is not supported"));
+    /// The server, and the path of a URL.
+    fn split(url: &str) -> Result<(Self, &str), String> {
+        let (has_tls, rest) = match url.split_once("://") {
+            None => (false, url),
+            Some(("http", rest)) => (false, rest),
+            Some(("https", rest)) => (true, rest),
+            Some((scheme, _)) => {
+                return Err(format!(
+                    "--url={url}: expected http://HOST:PORT or https://HOST:PORT, '{scheme}' is not supported"
+                ));
+            }
+        };
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        if authority.is_empty() || !rest.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(format!("--url={url}: expected http://HOST:PORT"));
         }
-    };
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    if authority.is_empty() || !rest.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(format!("--url={url}: expected http://HOST:PORT"));
+        let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let usual = if has_tls { 443 } else { 80 };
+        let authority = if has_port { authority.to_owned() } else { format!("{authority}:{usual}") };
+        Ok((Self { authority, has_tls }, path))
     }
-    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    Ok((if has_port { authority.to_owned() } else { format!("{authority}:80") }, path))
 }
 
 /// Returns the address of a server that was started in the same surroundings, as the first process
@@ -127,7 +146,8 @@ mod tests {
             _ => Err(std::io::Error::from(std::io::ErrorKind::NotFound)),
         };
         let question = HealthQuestion::read(&command.get_matches_from(words), &find, &read_file)?;
-        Ok(format!("{} {}", question.authority, question.path))
+        let scheme = if question.server.has_tls { "https://" } else { "" };
+        Ok(format!("{scheme}{} {}", question.server.authority, question.path))
     }
 
     #[test]
@@ -148,6 +168,8 @@ mod tests {
         check("", "DEUTERON_CONFIG=absent", "127.0.0.1:8000 /v2/health/ready");
         check("--url=http://host:1234", "DEUTERON_HTTP_PORT=9000", "host:1234 /v2/health/ready");
         check("--url=http://host/ --live", "", "host:80 /v2/health/live");
+        check("--url=https://host", "", "https://host:443 /v2/health/ready");
+        check("--url=https://[::1]:8000/v2/models/m/ready", "", "https://[::1]:8000 /v2/models/m/ready");
         check("--url=[::1]:8000", "", "[::1]:8000 /v2/health/ready");
         check("--url=http://host:1/v2/models/m/ready", "", "host:1 /v2/models/m/ready");
     }
@@ -169,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_url_that_cannot_be_asked_is_refused() {
-        for (url, want) in [("https://host:1", "'https' is not supported"), ("http://", "expected http://HOST:PORT")] {
+        for (url, want) in [("grpc://host:1", "'grpc' is not supported"), ("https://", "expected http://HOST:PORT")] {
             let error = read(&format!("--url={url}"), "").unwrap_err();
             assert!(error.contains(want), "{url}: {error}");
         }

@@ -26,7 +26,7 @@ pub use crate::backend::{
 pub use crate::cache::{CacheSettings, RedisSettings, Secret};
 pub use crate::config_file::{ReadFile, check_file};
 pub use crate::front_end::{ForeignSettings, InvocationKind, SageMakerSettings, VertexAiSettings};
-pub use crate::health::{HealthQuestion, authority_of, health_arguments, local_address};
+pub use crate::health::{AskedServer, HealthQuestion, health_arguments, local_address};
 pub use crate::metrics::MetricsConfig;
 pub use crate::new_key::{NewKey, key_arguments};
 pub use crate::store::{StoreKind, StoreSettings, StoreUrl};

@@ -13,13 +13,13 @@ use crate::support::repository::{self, Flavour};
 use crate::support::server::Server;
 
 /// A file of the certificates of the tests.
-fn file(name: &str) -> String {
+pub fn file(name: &str) -> String {
     let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name);
     path.display().to_string()
 }
 
 /// A server with TLS on both ports, with mutual TLS on the one for gRPC.
-fn server(folder: &Folder) -> Server {
+pub fn server(folder: &Folder) -> Server {
     let mut flags = Vec::new();
     for (port, kind) in [("http", "use-ssl"), ("grpc", "use-ssl-mutual")] {
         flags.push(format!("--{port}-{kind}=true"));
