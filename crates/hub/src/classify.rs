@@ -108,14 +108,14 @@ fn texts(folder: &HubFolder<'_>, modules: &Modules, config: &ConfigFile, graph: 
     let is_number = classes.count == Some(1);
     let mut outputs = Vec::new();
     for (label, score, activation) in [("label", "score", activation), (RAW_LABEL, RAW_SCORE, "none")] {
-        let head = StepText::new("head").with("input", &logits.name).with("activation", activation);
+        let head = StepText::new("head").with("input", &logits.name);
         if is_number {
-            steps.push(head.ports("outputs", &[("score", score)]));
+            steps.push(head.ports("outputs", &[("score", score)]).with("activation", activation));
             outputs.push(IoText::scalar(score, "FP32"));
         } else {
             let all = classes.count.unwrap_or(crate::limits::HUB_LABELS_MAX);
-            let head = head.ports("outputs", &[("labels", label), ("scores", score)]).raw("top_k", &all.to_string());
-            steps.push(classes.name(head, config)?);
+            let head = head.ports("outputs", &[("labels", label), ("scores", score)]).with("activation", activation);
+            steps.push(classes.name(head.raw("top_k", &all.to_string()), config)?);
             outputs.push(IoText::list(label, "STRING", classes.count));
             outputs.push(IoText::list(score, "FP32", classes.count));
         }
