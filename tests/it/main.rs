@@ -103,7 +103,6 @@ mod serve;
 mod server_timing;
 mod shared_memory;
 mod signals;
-mod simulate;
 mod slots;
 mod sockets;
 mod software_gpu;

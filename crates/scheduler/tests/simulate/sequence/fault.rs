@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use deuteron::scheduler::Claims;
-use deuteron::scheduler::sequence::{
+use base::time::Instant;
+use scheduler::Claims;
+use scheduler::sequence::{
     BrokenRequest, RunId, SequenceBatch, SequenceEntry, SequencePolicy, Sequences, UnstartedRequest,
 };
-use deuteron::time::Instant;
 
 type Inner = Sequences<u64, usize>;
 

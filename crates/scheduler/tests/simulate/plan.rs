@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use deuteron::policy::AdmissionRule;
-use deuteron::scheduler::{Policy, QueueBounds, QueuePolicy, TimeoutAction};
-use deuteron::time::Instant;
+use base::policy::AdmissionRule;
+use base::time::Instant;
+use scheduler::{Policy, QueueBounds, QueuePolicy, TimeoutAction};
 
 use super::random::Random;
 

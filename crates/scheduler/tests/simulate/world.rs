@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 
-use deuteron::scheduler::{
+use base::time::Instant;
+use scheduler::{
     Admission, Claims, Entry, EntryBatch, Ordering, QueueFull, Refused, ReleaseReason, ResponseTurn, TimeoutAction,
 };
-use deuteron::time::Instant;
 
 use super::fault::Former;
 use super::plan::{Arrival, Plan};

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use deuteron::scheduler::{Claims, Entry, EntryBatch, Expired, Ordering, Refused, RunTimes, Scheduler};
-use deuteron::time::Instant;
+use base::time::Instant;
+use scheduler::{Claims, Entry, EntryBatch, Expired, Ordering, Refused, RunTimes, Scheduler};
 
 /// The world's interface to a scheduler, and to the ordering of responses.
 pub trait Former {

@@ -6,6 +6,8 @@
 //! The events ([`plan`]), the world in which they happen ([`world`]), a reference for batches ([`reference`]), the same
 //! for sequences ([`sequence`]), and schedulers that are wrong on purpose ([`fault`]).
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 mod fault;
 mod plan;
 mod random;
@@ -15,10 +17,10 @@ mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use deuteron::scheduler::sequence::SequenceEnd;
-use deuteron::scheduler::{ReleaseReason, Scheduler};
 use fault::{Fault, Faulty};
 use plan::Plan;
+use scheduler::sequence::SequenceEnd;
+use scheduler::{ReleaseReason, Scheduler};
 use world::{Counts, Outcome, World};
 
 const SCHEDULES: u64 = 200_000;

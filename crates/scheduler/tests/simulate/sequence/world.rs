@@ -4,16 +4,16 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use deuteron::scheduler::Claims;
-use deuteron::scheduler::sequence::{
+use base::time::Instant;
+use scheduler::Claims;
+use scheduler::sequence::{
     BrokenRequest, RunId, SequenceBatch, SequenceEnd, SequenceEntry, SlotStrategy, UnstartedRequest,
 };
-use deuteron::time::Instant;
 
 use super::fault::Batcher;
 use super::plan::{Arrival, Plan};
-use crate::simulate::random::Random;
-use crate::simulate::world::Violation;
+use crate::random::Random;
+use crate::world::Violation;
 
 const TIMELINE_LINES: usize = 40;
 

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use deuteron::scheduler::Policy;
-use deuteron::time::Instant;
+use base::time::Instant;
+use scheduler::Policy;
 
 /// One request that waits.
 #[derive(Clone, Copy)]

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use deuteron::scheduler::Policy;
-use deuteron::scheduler::sequence::{SequencePolicy, SlotStrategy};
-use deuteron::time::Instant;
+use base::time::Instant;
+use scheduler::Policy;
+use scheduler::sequence::{SequencePolicy, SlotStrategy};
 
-use crate::simulate::random::Random;
+use crate::random::Random;
 
 /// Number of ids.
 const IDS: u64 = 200;
