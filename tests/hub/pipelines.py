@@ -27,12 +27,13 @@ def tokenizer():
 
 def saved(folder, kind, labels):
     config = BertConfig(vocab_size=len(VOCABULARY), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
-                        max_position_embeddings=64, initializer_range=0.6, id2label=dict(enumerate(labels)),
+                        max_position_embeddings=64, initializer_range=0.3, id2label=dict(enumerate(labels)),
                         label2id={label: index for index, label in enumerate(labels)})
     network = kind(config).eval()
     network.save_pretrained(folder, safe_serialization=True)
     tokenizer().save_pretrained(folder)
-    return {"model": network, "tokenizer": tokenizer(), "framework": "pt"}
+    # In FP64: the distance to what the server computes in FP32 is then the server's own rounding, and not that of two.
+    return {"model": network.double(), "tokenizer": tokenizer(), "framework": "pt"}
 
 
 def answers(folder):
