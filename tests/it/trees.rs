@@ -110,7 +110,7 @@ fn a_configuration_of_tritons_fil_backend_is_served_as_it_is() {
             .map(|(key, value)| format!("parameters {{ key: '{key}' value {{ string_value: '{value}' }} }}\n"))
             .collect();
         format!(
-            "backend: 'fil' max_batch_size: 32768 dynamic_batching {{}} instance_group [ {{ kind: {kind} }} ]
+            "backend: 'fil' max_batch_size: 1048576 dynamic_batching {{}} instance_group [ {{ kind: {kind} }} ]
              input [ {{ name: 'input__0' data_type: TYPE_FP32 dims: [ {features} ] }} ]
              output [ {{ name: 'output__0' data_type: TYPE_FP32 dims: [ {outputs} ] }} ]
              {parameters}"

@@ -58,8 +58,14 @@ pub const SEQUENCE_ID_SIZE_MAX: usize = 128;
 pub const RANK_MAX: usize = 32;
 /// Bytes of a model's name.
 pub const NAME_SIZE_MAX: usize = 255;
-/// Rows in one batch, over all its entries: more than any engine benefits from.
-pub const BATCH_ROWS_MAX: u32 = 65_536;
+/// Rows in one batch, over all its entries: the largest `max_batch_size` that a configuration can state. A request's bytes
+/// bound its rows, so nothing is allocated by this number.
+pub const BATCH_ROWS_MAX: u32 = i32::MAX.unsigned_abs();
+/// Requests in one batch, and slots of an instance for sequences: each takes memory before its data, in the batch and in
+/// the message to a process.
+pub const BATCH_REQUESTS_MAX: usize = 65_536;
+/// Rows of a batch whose memory is allocated before the first request: buffers of a GPU, samples of a warm-up, trials.
+pub const BATCH_ROWS_RESERVED_MAX: u32 = 65_536;
 /// Requests that may wait for one model version (`--queue-requests-max`).
 pub const QUEUE_REQUESTS_MAX: usize = 1_024;
 /// Priority levels of one model that each have their own limit on waiting requests: each needs a counter.

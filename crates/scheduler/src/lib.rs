@@ -40,6 +40,7 @@ pub use crate::run_time::RunTimes;
 use crate::queue::{Queue, QueuePlace, Rank};
 use crate::returns::Returns;
 use crate::tuning::Tuning;
+use base::limits::BATCH_REQUESTS_MAX;
 use base::time::Instant;
 
 /// The key that two entries must share to be in one batch: their inputs, and the shapes of those
@@ -554,7 +555,7 @@ impl BatchScan {
             let is_closed = rows > policy.rows_preferred_max() && policy.queue_delay_max.is_zero();
             if !policy.is_batched {
                 self.end = Some(ReleaseReason::Idle);
-            } else if is_closed || rows > policy.rows_max() {
+            } else if is_closed || rows > policy.rows_max() || self.count >= BATCH_REQUESTS_MAX {
                 self.end = Some(ReleaseReason::Full);
             } else if !is_alike {
                 self.end = Some(ReleaseReason::Shape);

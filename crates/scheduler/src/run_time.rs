@@ -6,7 +6,7 @@ use std::time::Duration;
 use base::limits::BATCH_ROWS_MAX;
 
 /// Cells: sizes 1, 2, up to 4, up to 8 and so on.
-pub const SIZE_CLASSES: usize = BATCH_ROWS_MAX.ilog2() as usize + 1;
+pub const SIZE_CLASSES: usize = BATCH_ROWS_MAX.next_power_of_two().ilog2() as usize + 1;
 
 /// Run times learned so far, by number of rows.
 #[derive(Clone, Debug)]

@@ -322,3 +322,18 @@ fn leaving_twice_fails_an_assertion() {
     forecast.handle_request(0, 2);
     assert!(tripped(|| forecast.handle_leave(0, 3)).contains("had waited there"));
 }
+
+#[test]
+fn a_batch_of_many_rows_has_a_bounded_number_of_requests() {
+    let policy = Policy { rows_max: i32::MAX.unsigned_abs(), is_batched: true, ..Policy::default() };
+    let mut scheduler = Scheduler::new(policy);
+    let now = Instant::from_micros(0);
+    for _ in 0..=BATCH_REQUESTS_MAX {
+        assert!(scheduler.handle_request(entry("a 1", now), now).is_ok());
+    }
+    let mut counts = Vec::new();
+    while let Some(batch) = scheduler.poll_batch(now, &mut Gone::default()) {
+        counts.push((batch.tokens.len(), batch.released));
+    }
+    assert_eq!(counts, [(BATCH_REQUESTS_MAX, ReleaseReason::Full), (1, ReleaseReason::Idle)]);
+}

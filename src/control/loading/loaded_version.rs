@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::{EnsembleModel, LoadedModel};
 use crate::control::loading::placement::{InstanceSite, PlacementChoice};
+use crate::limits::BATCH_REQUESTS_MAX;
 use crate::model::{InstanceGroup, ModelSpec, QueueRules, SequenceStrategy};
 use crate::queue::rate_limiter::RateRegistration;
 use crate::queue::run_limit::RunLimit;
@@ -61,7 +62,7 @@ impl LoadedVersion {
     pub fn sequence_policy(&self) -> Option<SequencePolicy> {
         let sequence = self.spec.sequence.as_ref()?;
         let rows_max = self.spec.rows_max;
-        let rows = usize::try_from(rows_max).unwrap_or(usize::MAX).max(1);
+        let rows = usize::try_from(rows_max).unwrap_or(usize::MAX).clamp(1, BATCH_REQUESTS_MAX);
         let (strategy, slots) = match &sequence.strategy {
             SequenceStrategy::Direct { queue_delay_max, utilization_min } => {
                 // The smallest number of busy slots that reaches minimum_slot_utilization.

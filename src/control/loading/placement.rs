@@ -16,7 +16,7 @@ use crate::backend::{Batch, Computation, Instance, LoadedModel, Request, Threads
 use crate::control::engines::internal_sink::InternalSink;
 use crate::control::loading::batch_axis;
 use crate::error::{Code, Error};
-use crate::limits::INLINE_LONGEST_MAX;
+use crate::limits::{BATCH_ROWS_RESERVED_MAX, INLINE_LONGEST_MAX};
 use crate::model::platform::{ONNX_BACKEND, OPENVINO_BACKEND};
 use crate::model::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec};
 use crate::runtime::clock;
@@ -297,6 +297,9 @@ impl Trial<'_> {
         }
         // The largest request must not hold up the shard's connections either.
         let rows = i64::from(self.spec.rows_max.max(1));
+        if rows > i64::from(BATCH_ROWS_RESERVED_MAX) {
+            return chosen(InstanceSite::Worker, format!("a request may have {rows} rows"));
+        }
         match self.measure(TrialRun { rows, variable_size: VARIABLE_SIZE, runs: RUNS }) {
             Ok(longest) if longest <= INLINE_LONGEST_MAX => chosen(InstanceSite::Inline, why),
             Ok(longest) => chosen(InstanceSite::Worker, format!("a large request takes {longest:?}")),
@@ -565,6 +568,10 @@ mod tests {
         check(Slow { one: INLINE_RUN_MAX * 2, ..FAST }, InstanceSite::Worker, "one row takes ");
         check(Slow { more: INLINE_LONGEST_MAX * 2, ..FAST }, InstanceSite::Worker, "a large request takes ");
         check(Slow { more: INLINE_LONGEST_MAX / 8, ..FAST }, InstanceSite::Inline, "one row takes ");
+        // A trial of that many rows could take more memory than the host has.
+        let long = ModelSpec { rows_max: 1_048_576, ..spec("") };
+        let choice = chosen(&long, FAST, None).unwrap();
+        assert!(choice.site == InstanceSite::Worker && choice.why == "a request may have 1048576 rows", "{choice:?}");
     }
 
     #[test]

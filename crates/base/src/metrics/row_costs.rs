@@ -9,7 +9,7 @@ use crate::limits::BATCH_ROWS_MAX;
 use crate::metrics::{ModelFigures, head};
 
 /// One for each power of two of rows.
-const SIZES: usize = BATCH_ROWS_MAX.ilog2() as usize + 1;
+const SIZES: usize = BATCH_ROWS_MAX.next_power_of_two().ilog2() as usize + 1;
 
 /// The costs that the batcher of one model version has learned. Written under its lock and read by
 /// any thread; the numbers may be of two moments.

@@ -23,6 +23,7 @@ use crate::gpu::program::{GpuProgram, ProgramBatch, ProgramSource, StreamProgram
 use crate::gpu::slot_sizes::SlotSizes;
 use backend::gpu::OpenDevice;
 use backend::gpu::driver::{DriverError, GpuStream};
+use base::limits::BATCH_ROWS_RESERVED_MAX;
 use base::tensor::{Datatype, Shape, byte_size};
 use model::{ModelSpec, TensorSpec};
 
@@ -43,7 +44,9 @@ pub(super) fn sizes(spec: &ModelSpec) -> Option<SlotSizes> {
         if is_fixed { byte_size(tensor.datatype, dims).ok().flatten() } else { None }
     };
     let has_bool = spec.inputs.iter().any(|input| input.datatype == Datatype::Bool);
-    if spec.sequence.is_some() || !spec.batch_inputs.is_empty() || has_bool {
+    // The buffers are for the largest batch.
+    let is_reserved = spec.rows_max <= BATCH_ROWS_RESERVED_MAX;
+    if !is_reserved || spec.sequence.is_some() || !spec.batch_inputs.is_empty() || has_bool {
         return None;
     }
     Some(SlotSizes {

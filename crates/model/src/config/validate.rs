@@ -19,7 +19,7 @@ use crate::platform::{
 };
 use crate::spec::rows::SPLIT_ROWS;
 use base::error::Error;
-use base::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, PRIORITY_LEVELS_MAX};
+use base::limits::{INSTANCES_MAX, PRIORITY_LEVELS_MAX};
 use wire::proto::inference::model_config::SchedulingChoice;
 use wire::proto::inference::model_instance_group::Kind;
 use wire::proto::inference::model_queue_policy::TimeoutAction;
@@ -124,13 +124,11 @@ pub fn config(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error> {
 
 fn rows(config: &ModelConfig) -> Result<(), Error> {
     let (name, rows) = (&config.name, config.max_batch_size);
-    let Ok(rows) = u32::try_from(rows) else {
-        return Err(Error::invalid(format!("'max_batch_size' must be non-negative value for {name}")));
-    };
-    if rows <= BATCH_ROWS_MAX {
+    // Any number: memory is bounded by the bytes of requests instead.
+    if rows >= 0 {
         return Ok(());
     }
-    Err(Error::invalid(format!("model '{name}': 'max_batch_size' is {rows}, more than the {BATCH_ROWS_MAX} allowed")))
+    Err(Error::invalid(format!("'max_batch_size' must be non-negative value for {name}")))
 }
 
 fn version_policy(config: &ModelConfig) -> Result<(), Error> {

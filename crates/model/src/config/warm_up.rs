@@ -10,7 +10,7 @@ use crate::spec::WarmUp;
 use crate::spec::WarmUpInput;
 use crate::spec::WarmUpSource;
 use base::error::Error;
-use base::limits::{WARM_UP_RUNS_MAX, WARM_UP_SIZE_MAX};
+use base::limits::{BATCH_ROWS_RESERVED_MAX, WARM_UP_RUNS_MAX, WARM_UP_SIZE_MAX};
 use base::tensor::{Datatype, Shape, byte_size, element_count};
 use wire::proto::inference::ModelConfig;
 use wire::proto::inference::model_warmup::Input;
@@ -35,6 +35,11 @@ pub(super) fn samples(config: &ModelConfig, inputs: &[TensorSpec]) -> Result<Vec
         if sample.batch_size > rows_max.max(1) {
             let (rows, model) = (sample.batch_size, &config.name);
             return refuse(format!("batch size {rows} for '{model}', max allowed is {rows_max}"));
+        }
+        // A sample's requests have one row each.
+        if sample.batch_size > BATCH_ROWS_RESERVED_MAX {
+            let rows = sample.batch_size;
+            return refuse(format!("its batch size is {rows}, more than the {BATCH_ROWS_RESERVED_MAX} allowed"));
         }
         let runs = sample.count.max(1);
         if runs > WARM_UP_RUNS_MAX {

@@ -10,7 +10,7 @@ use crate::python::message::{
     decode_main,
 };
 use crate::python::region::{ReleasedSlots, ResponseRegion, TensorPolicy, take_tensor};
-use base::limits::{BATCH_ROWS_MAX, RANK_MAX, REQUEST_TENSORS_MAX};
+use base::limits::{BATCH_REQUESTS_MAX, RANK_MAX, REQUEST_TENSORS_MAX};
 use base::tensor::strings::Strings;
 use base::tensor::{Datatype, byte_size, element_count};
 
@@ -61,7 +61,7 @@ fn check_refusal(error: MessageError, kind: u8) {
 fn check_main(message: &MainMessage) {
     match message {
         MainMessage::Responses { span, outcome: Ok(responses), .. } => {
-            assert!(responses.len() <= BATCH_ROWS_MAX as usize);
+            assert!(responses.len() <= BATCH_REQUESTS_MAX);
             responses.iter().for_each(|response| check_response(span, response));
         }
         MainMessage::Send { span, response, .. } => check_response(span, response),

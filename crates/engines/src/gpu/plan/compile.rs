@@ -17,7 +17,7 @@ use crate::gpu::plan::{GpuPlan, PlanStep, StepWork, ValueLocation, layout};
 use crate::gpu::slot_sizes::SlotSizes;
 use backend::kernel::pointwise::{Activation, PointwiseOperation, Strides};
 use backend::kernel::reshape::BoxPart;
-use base::limits::GPU_BUFFER_ALIGNMENT;
+use base::limits::{BATCH_ROWS_RESERVED_MAX, GPU_BUFFER_ALIGNMENT};
 use base::tensor::{Datatype, Shape, Tensor};
 use model::ModelSpec;
 use model::onnx::graph::{OnnxGraph, OnnxNode};
@@ -91,6 +91,13 @@ impl<'a> Compiler<'a> {
                 return Err(format!("output '{}' has another shape than its configuration", output.name));
             }
             outputs.push((known.buffer, self.count(known.buffer)));
+        }
+        // The buffers are for the largest batch.
+        if spec.rows_max > BATCH_ROWS_RESERVED_MAX {
+            let rows = spec.rows_max;
+            return Err(format!(
+                "max_batch_size is {rows}, more than the {BATCH_ROWS_RESERVED_MAX} that its buffers can have"
+            ));
         }
         let rows_max = usize::try_from(spec.rows_max.max(1)).unwrap_or(usize::MAX);
         let too_large = || "its values are too large for one launch".to_owned();

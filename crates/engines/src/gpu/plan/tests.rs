@@ -384,8 +384,11 @@ fn what_the_plan_does_not_have_is_refused_by_name() {
     let mut ragged = plain.clone();
     ragged.inputs[0].is_ragged = true;
     check(&other(&["x"], "Identity"), &ragged, "ragged");
-    let huge = spec(u32::MAX, &plain_io("x", 4), &plain_io("y", 4));
+    let wide: &[i64] = &[70_000];
+    let huge = spec(65_536, &[("x", Datatype::Fp32, wide)], &[("y", Datatype::Fp32, wide)]);
     check(&other(&["x"], "Relu"), &huge, "too large for one launch");
+    let long = spec(65_537, &plain_io("x", 4), &plain_io("y", 4));
+    check(&other(&["x"], "Relu"), &long, "max_batch_size is 65537, more than the 65536 that its buffers can have");
 }
 
 fn plain_io(name: &str, size: i64) -> [backend::trial::TrialTensor<'_>; 1] {

@@ -5,13 +5,29 @@ use base::tensor::Tensor;
 use super::*;
 
 #[test]
+fn any_number_of_rows_that_a_configuration_can_state_is_taken() {
+    for rows in [65_537, 882_352, 1_048_576, i32::MAX] {
+        let got = spec(&format!("max_batch_size: {rows} dynamic_batching {{ }} {IO}"), MODEL).unwrap();
+        assert_eq!(got.rows_max, rows.unsigned_abs());
+    }
+}
+
+#[test]
+fn a_warm_up_of_more_requests_than_a_batch_has_is_refused() {
+    let sample = "model_warmup { name: 'w' batch_size: 65537 inputs { key: 'x' value { data_type: TYPE_FP32 dims: 16 \
+                  zero_data: true } } }";
+    let want = "failed to run warmup sample 'w': its batch size is 65537, more than the 65536 allowed";
+    check(&format!("max_batch_size: 1048576 {sample} {IO}"), MODEL, want);
+}
+
+#[test]
 fn batching_and_versions_are_refused_with_the_exact_text() {
     let with_io = |text: &str| format!("{text} {IO}");
     check(&with_io("max_batch_size: -1"), MODEL, "'max_batch_size' must be non-negative value for m");
     check(
-        &with_io(&format!("max_batch_size: {}", BATCH_ROWS_MAX + 1)),
+        &with_io(&format!("max_batch_size: {}", i64::from(i32::MIN))),
         MODEL,
-        "model 'm': 'max_batch_size' is 65537, more than the 65536 allowed",
+        "'max_batch_size' must be non-negative value for m",
     );
     let preferred =
         |sizes: &str| with_io(&format!("max_batch_size: 8 dynamic_batching {{ preferred_batch_size: {sizes} }}"));

@@ -8,7 +8,7 @@ use crate::python::message::piece::{
 use crate::python::message::{ClaimedResponse, MessageError, Span, SpanLayout};
 use backend::{OutputNeed, OutputNeeds, RequestDetails};
 use base::error::Error;
-use base::limits::{BATCH_ROWS_MAX, PARAMETERS_MAX};
+use base::limits::{BATCH_REQUESTS_MAX, PARAMETERS_MAX};
 use base::tensor::Tensor;
 use model::parameters::ParameterValue;
 
@@ -49,7 +49,7 @@ pub enum MainMessage {
         /// The response; `None` if there are only flags.
         response: ClaimedResponse,
     },
-    /// The times of requests that the next message answers. At most `BATCH_ROWS_MAX`.
+    /// The times of requests that the next message answers. At most `BATCH_REQUESTS_MAX`.
     Times(Vec<RequestTimes>),
 }
 
@@ -133,7 +133,7 @@ pub fn decode_main(frame: Frame<'_>) -> Result<MainMessage, MessageError> {
         }
         5 => MainMessage::Finalized,
         6 => MainMessage::Completed(reader.string32()?),
-        7 => MainMessage::Times(reader.list16(BATCH_ROWS_MAX as usize, |reader| {
+        7 => MainMessage::Times(reader.list16(BATCH_REQUESTS_MAX, |reader| {
             Ok(RequestTimes { request: reader.u64()?, input_end: reader.u64()?, infer_end: reader.u64()? })
         })?),
         8 => MainMessage::Refused(reader.error()?),
@@ -260,9 +260,9 @@ fn outcome(reader: &mut PieceReader<'_>) -> Result<Result<Vec<ClaimedResponse>, 
     if reader.flag()? {
         return Ok(Err(reader.string32()?));
     }
-    let count = reader.u32()?;
-    if count > BATCH_ROWS_MAX {
+    let count = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
+    if count > BATCH_REQUESTS_MAX {
         return Err(MessageError::Count);
     }
-    reader.list(usize::try_from(count).unwrap_or(usize::MAX), PieceReader::response).map(Ok)
+    reader.list(count, PieceReader::response).map(Ok)
 }

@@ -14,7 +14,7 @@ use backend::custom_metrics::{MetricKind, MetricOperation};
 use backend::gateway::OrderKind;
 use backend::{RequestDetails, gateway::NestedCall};
 use base::error::Error;
-use base::limits::{BATCH_ROWS_MAX, REQUEST_TENSORS_MAX};
+use base::limits::{BATCH_REQUESTS_MAX, REQUEST_TENSORS_MAX};
 use base::tensor::Tensor;
 use model::parameters::Parameters;
 
@@ -135,11 +135,11 @@ pub fn decode_order(frame: Frame<'_>) -> Result<MainOrder<'_>, MessageError> {
 
 fn execute_order(reader: &mut PieceReader<'_>) -> Result<ExecuteOrder, MessageError> {
     let (batch, span, released) = (reader.u64()?, reader.span()?, reader.slots()?);
-    let count = reader.u32()?;
-    if count > BATCH_ROWS_MAX {
+    let count = usize::try_from(reader.u32()?).unwrap_or(usize::MAX);
+    if count > BATCH_REQUESTS_MAX {
         return Err(MessageError::Count);
     }
-    let requests = reader.list(usize::try_from(count).unwrap_or(usize::MAX), |reader| {
+    let requests = reader.list(count, |reader| {
         Ok(OrderedRequest {
             request: reader.u64()?,
             details: if reader.flag()? { Some(reader.details()?) } else { None },

@@ -8,7 +8,7 @@ use backend::gateway::NestedReply;
 use backend::{OutputNeed, OutputNeeds, RequestDetails};
 use base::error::Code;
 use base::limits::{
-    BATCH_ROWS_MAX, ORDER_PARAMETERS_MAX, PARAMETERS_MAX, RANK_MAX, REQUEST_TENSORS_MAX, SEQUENCE_ID_SIZE_MAX,
+    BATCH_REQUESTS_MAX, ORDER_PARAMETERS_MAX, PARAMETERS_MAX, RANK_MAX, REQUEST_TENSORS_MAX, SEQUENCE_ID_SIZE_MAX,
 };
 use base::tensor::Tensor;
 use model::CorrelationId;
@@ -392,8 +392,8 @@ fn as_much_as_there_may_be_is_read_and_one_more_is_refused() {
         let tensors = (0..REQUEST_TENSORS_MAX + more)
             .fold(send().u16((REQUEST_TENSORS_MAX + more) as u16), |wire, _| wire.u16(0).tensor(1, 0, 0, &[]));
         check(main(4, &tensors).map(drop), is_read);
-        let count = BATCH_ROWS_MAX + more as u32;
-        let responses = wire().u64(0).u8(0).span(0, 0, 0, 0).u8(0).u32(count).raw(&vec![0; count as usize]);
+        let count = BATCH_REQUESTS_MAX + more;
+        let responses = wire().u64(0).u8(0).span(0, 0, 0, 0).u8(0).u32(count as u32).raw(&vec![0; count]);
         check(main(3, &responses).map(drop), is_read);
         let count = ORDER_PARAMETERS_MAX + more;
         let files = wire().u64(4).u8(0).str16("m").str16("").u8(0).str32("").span(0, 0, 0, 0).u16(count as u16);
