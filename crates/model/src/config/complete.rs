@@ -52,6 +52,22 @@ const FILES: [(&str, &str); 8] = [
     (PYTHON_FILENAME, PYTHON_BACKEND),
 ];
 
+/// Drops an output that repeats another one, as Triton keeps the first. Returns a note for each.
+pub fn merge_outputs(config: &mut ModelConfig) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut kept: Vec<ModelOutput> = Vec::with_capacity(config.output.len());
+    for output in config.output.drain(..) {
+        // Outputs of one name that differ are refused later.
+        if kept.iter().any(|first| *first == output) {
+            notes.push(format!("output '{}' is listed twice; the first one is used", output.name));
+        } else {
+            kept.push(output);
+        }
+    }
+    config.output = kept;
+    notes
+}
+
 /// Fills in name, backend, platform and file name. `files` are the names in the first version's directory; `None`
 /// if the backend must not be derived from them.
 ///

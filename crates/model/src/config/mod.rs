@@ -191,6 +191,7 @@ impl ConfigDraft {
         if is_renamed {
             directory.clone_into(&mut config.name);
         }
+        let repeated = complete::merge_outputs(&mut config);
         complete::fill_backend(&mut config, directory, files)?;
         python::fill_runtime(&mut config, has_backend_file);
         // Before the check of fields: a configuration for another backend has many fields that are
@@ -205,6 +206,7 @@ impl ConfigDraft {
             validate::platform(&config)?;
         }
         let mut notes = supported::check_supported(directory, &text)?;
+        notes.extend(repeated);
         if has_steps && is_python {
             let network = if config.backend == ONNX_BACKEND { " around model.onnx" } else { "" };
             notes.push(format!("{STEPS_FILENAME} is run{network} instead of {PYTHON_FILENAME}: --steps=off runs that"));
@@ -238,8 +240,9 @@ impl ConfigDraft {
         if draft.config.name == directory {
             return Ok(draft);
         }
-        // Last, as in Triton: other faults of a copied configuration are reported first.
-        Err(draft.stated_fault().unwrap_or_else(|| {
+        // Last, as in Triton: other faults of a copied configuration are reported first, except those of GPUs, which the
+        // server may not have.
+        Err(draft.clone().without_gpus().stated_fault().unwrap_or_else(|| {
             Error::invalid(format!(
                 "unexpected directory name '{directory}' for model '{}', directory name must equal model name",
                 draft.config.name

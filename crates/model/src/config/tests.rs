@@ -2,7 +2,7 @@ use super::*;
 use crate::onnx::OnnxTensor;
 use crate::{BatchInput, BatchInputKind};
 use base::error::Code;
-use base::limits::{BATCH_ROWS_MAX, INSTANCES_MAX};
+use base::limits::INSTANCES_MAX;
 use base::tensor::Datatype;
 
 /// The signature of an ONNX file from `x FP32 [-1,16], … > y INT8 ?`; `?` for an unknown shape.
@@ -315,6 +315,18 @@ fn inputs_and_outputs_are_refused_with_the_exact_text() {
         "Non-linear IO format is only supported for the TensorRT platform for m",
     );
     check(&format!("{IO}{IO}"), MODEL, "model 'm': input 'x' is listed twice");
+    let other = "output { name: 'y' data_type: TYPE_FP32 dims: [ 4, 1 ] }";
+    check(&format!("{IO}{other}"), MODEL, "model 'm': output 'y' is listed twice");
+}
+
+#[test]
+fn an_output_that_is_listed_twice_alike_is_one() {
+    let again = "output { name: 'y' data_type: TYPE_FP32 dims: 4 }";
+    let text = format!("max_batch_size: 8 {IO}{again}{again}");
+    let draft = ConfigDraft::new("m", Some(text.as_bytes()), &["model.onnx".to_owned()]).unwrap();
+    let note = "output 'y' is listed twice; the first one is used";
+    assert_eq!(draft.notes(), [note, note]);
+    assert_eq!(shown(spec(&text, MODEL)), shown(spec(&format!("max_batch_size: 8 {IO}"), MODEL)));
 }
 
 #[test]
@@ -343,6 +355,12 @@ fn mistakes_are_told_in_tritons_order() {
     );
     check(
         &format!("name: 'n' backend: 'identity' {IO}"),
+        &[],
+        "unexpected directory name 'm' for model 'n', directory name must equal model name",
+    );
+    // Its KIND_GPU is for the server to judge, which may serve it on the CPU.
+    check(
+        &format!("name: 'n' backend: 'identity' instance_group {{ kind: KIND_GPU gpus: [ 0 ] }} {IO}"),
         &[],
         "unexpected directory name 'm' for model 'n', directory name must equal model name",
     );
