@@ -88,7 +88,7 @@ impl fmt::Display for EntryFault {
             Self::Kind => "is neither a file, nor a directory, nor a link",
             Self::Link => "is a link that leads out of the archive, or to a file that does not come before it",
             Self::Outside => "has an absolute name or one with '..'",
-            Self::Twice => "is there twice",
+            Self::Twice => "is there twice, first as a directory",
         })
     }
 }
@@ -174,11 +174,13 @@ impl UnpackTarget<'_> {
             EntryType::Symlink => {
                 let link = entry.link_name_bytes().filter(|link| stays_inside(&path, link));
                 let link = link.ok_or_else(|| fault(EntryFault::Link))?;
-                std::os::unix::fs::symlink(OsStr::from_bytes(&link), full).map_err(failed)
+                replacing(&full, || std::os::unix::fs::symlink(OsStr::from_bytes(&link), &full)).map_err(failed)
             }
             EntryType::Link => {
                 let link = entry.link_name_bytes().and_then(|link| self.written_file(&link));
-                fs::hard_link(link.ok_or_else(|| fault(EntryFault::Link))?, full).map_err(failed)
+                let link = link.ok_or_else(|| fault(EntryFault::Link))?;
+                // A link to itself leaves the file as it is, as with tar.
+                if link == full { Ok(()) } else { replacing(&full, || fs::hard_link(&link, &full)).map_err(failed) }
             }
             _ => Err(fault(EntryFault::Kind)),
         }
@@ -216,12 +218,26 @@ impl UnpackTarget<'_> {
     }
 }
 
+/// Makes a file or link; one that is there already is removed first, so that of two entries of a name the later holds, as
+/// with tar. venv-pack writes `pyvenv.cfg` twice. A directory stays, and nothing is written through a link.
+fn replacing<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    match make() {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // Fails for a directory.
+            fs::remove_file(path).map_err(|_| error)?;
+            make()
+        }
+        outcome => outcome,
+    }
+}
+
 fn write_file(
     path: &Path,
     entry: &mut Entry<'_, impl Read>,
     failed: &dyn Fn(io::Error) -> UnpackError,
 ) -> Result<(), UnpackError> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+    let create = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let mut file = replacing(path, create).map_err(failed)?;
     copy(entry, &mut file, failed)?;
     set_mode(path, entry, 0o400).map_err(failed)?;
     // Python compiles a source again if its time is not the one recorded in the compiled file.

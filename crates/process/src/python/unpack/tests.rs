@@ -85,6 +85,30 @@ fn a_name_longer_than_a_header_is_unpacked() {
 }
 
 #[test]
+fn of_two_entries_of_a_name_the_later_holds() {
+    let link = |name: &str, link: &str| TrialEntry { kind: EntryType::Link, link: link.to_owned(), ..file(name, "") };
+    // venv-pack writes `pyvenv.cfg` twice. What a link led to, and a hard link to the earlier file, stay as they are.
+    let entries = [
+        file("pyvenv.cfg", "home = /build"),
+        link("kept", "pyvenv.cfg"),
+        link("kept", "kept"),
+        file("pyvenv.cfg", "home = /usr"),
+        file("target", "target"),
+        symlink("f", "target"),
+        file("f", "later"),
+        file("l", "earlier"),
+        symlink("l", "target"),
+    ];
+    unpack_in("twice", &archive(&entries), ArchiveBounds::new(), |root, outcome| {
+        outcome.unwrap();
+        let read = |name: &str| fs::read_to_string(root.join(name)).unwrap();
+        let got = ["pyvenv.cfg", "kept", "target", "f", "l"].map(read);
+        assert_eq!(got, ["home = /usr", "home = /build", "target", "later", "target"]);
+        assert!(fs::symlink_metadata(root.join("f")).unwrap().is_file());
+    });
+}
+
+#[test]
 fn a_hostile_entry_is_refused_by_name() {
     let kind = |kind, name: &str, link: &str| TrialEntry { kind, link: link.to_owned(), ..file(name, "") };
     let (outside, link) = ("has an absolute name or one with '..'", "is a link that leads out of the archive");
@@ -107,8 +131,10 @@ fn a_hostile_entry_is_refused_by_name() {
         (&[symlink("l", "a"), directory("a"), file("l/x", "x")], "l/x", below),
         (&[symlink("l", "a"), directory("a"), directory("l")], "l", below),
         (&[file("f", "x"), file("f/x", "x")], "f/x", below),
-        (&[file("f", "x"), file("f", "y")], "f", "is there twice"),
-        (&[symlink("f", "x"), file("f", "y")], "f", "is there twice"),
+        (&[directory("f"), file("f", "y")], "f", "is there twice, first as a directory"),
+        (&[directory("f"), symlink("f", "y")], "f", "is there twice, first as a directory"),
+        // The later link must not lead out either.
+        (&[file("l", "x"), symlink("l", "/etc")], "l", link),
         (&[kind(EntryType::Link, "h", "../x")], "h", link),
         (&[kind(EntryType::Link, "h", "/etc/passwd")], "h", link),
         (&[kind(EntryType::Link, "h", "absent")], "h", link),
