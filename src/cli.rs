@@ -249,6 +249,8 @@ fn program_command() -> clap::Command {
         // The first word is a command or a path; behind a path or a flag all words are paths.
         .args_conflicts_with_subcommands(true)
         .args(settings::arguments())
+        // As tritonserver's getopt_long takes them.
+        .infer_long_args(true)
         .subcommands(commands())
         .after_help(format!("{AFTER_HELP}\n\n{EXIT_CODES}"))
         .args_override_self(true)
@@ -290,6 +292,7 @@ fn commands() -> Vec<clap::Command> {
         .arg(file_argument());
     vec![
         command("serve", "Serve models")
+            .infer_long_args(true)
             .override_usage("deuteron serve PATH... [FLAGS]")
             .args(settings::arguments())
             .after_help(AFTER_HELP),

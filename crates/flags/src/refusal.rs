@@ -32,6 +32,12 @@ pub fn explain(error: &clap::Error, command: &clap::Command) -> String {
     match error.kind() {
         ErrorKind::UnknownArgument => {
             let names = flag_names(command);
+            let meant = abbreviated(given, &names);
+            if meant.len() > 1 {
+                let meant: Vec<_> = meant.iter().map(|name| format!("'--{name}'")).collect();
+                let meant = either(&meant.iter().map(String::as_str).collect::<Vec<_>>());
+                return format!("flag '{given}' is ambiguous: it may be {meant}");
+            }
             let near = near_flags(given, &names);
             let near = if near.is_empty() {
                 ";".to_owned()
@@ -89,6 +95,13 @@ fn near(name: Option<&str>) -> String {
 /// The long names of a command's flags, without dashes.
 pub(super) fn flag_names(command: &clap::Command) -> Vec<&str> {
     command.get_arguments().flat_map(|arg| arg.get_long_and_visible_aliases().unwrap_or_default()).collect()
+}
+
+/// The flags that an abbreviation may stand for; empty for a short form.
+pub(super) fn abbreviated<'a>(given: &str, names: &[&'a str]) -> Vec<&'a str> {
+    let Some(given) = given.strip_prefix("--").filter(|given| !given.is_empty()) else { return Vec::new() };
+    let given = given.split_once('=').map_or(given, |(name, _)| name);
+    names.iter().copied().filter(|name| name.starts_with(given)).collect()
 }
 
 /// The flags that an unknown one may have meant, at most [`SUGGESTED_MAX`]: by its meaning, by a part of their names,
@@ -180,6 +193,16 @@ mod tests {
         check("--gpus", &["gpu"]);
         check("--exit-timeout", &["exit-timeout-secs"]);
         check("--nope", &[]);
+        check("--", &[]);
+    }
+
+    #[test]
+    fn an_abbreviation_stands_for_the_names_that_begin_with_it() {
+        let check = |given: &str, want: &[&str]| assert_eq!(abbreviated(given, &NAMES), want, "{given}");
+        check("--http", &["http-port", "http-server-cert"]);
+        check("--http-p=8000", &["http-port"]);
+        check("--port", &[]);
+        check("-h", &[]);
         check("--", &[]);
     }
 

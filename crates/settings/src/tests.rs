@@ -16,6 +16,7 @@ fn serve_with(line: &str, variables: &[(&str, &str)]) -> Result<Settings, String
 /// The same if every file has this text.
 fn serve_with_file(line: &str, variables: &[(&str, &str)], text: &str) -> Result<Settings, String> {
     let mut command = clap::Command::new("deuteron").no_binary_name(true).args_override_self(true).args(arguments());
+    command = command.infer_long_args(true);
     let matches = command.try_get_matches_from_mut(line.split_whitespace());
     let matches = matches.map_err(|error| flags::explain(&error, &command))?;
     let variable = |name: &str| variables.iter().find(|(have, _)| *have == name).map(|(_, value)| value.into());
@@ -331,6 +332,20 @@ fn a_path_need_not_be_utf_8() {
     let variables = |name: &str| Some(path.clone()).filter(|_| name == "DEUTERON_ID");
     let matches = command().try_get_matches_from(["m"]).unwrap();
     assert_eq!(read(&matches, &variables).unwrap_err(), "DEUTERON_ID=m\u{fffd}: expected UTF-8");
+}
+
+#[test]
+fn a_flag_may_be_abbreviated_as_far_as_it_is_one() {
+    let settings = serve("--model-repo=m --http-p=81 --strict-read=false").unwrap();
+    assert_eq!(settings.repositories, [PathBuf::from("m")]);
+    assert!(!settings.strict_readiness);
+    let check = |line: &str, want: &str| assert_eq!(serve(line).unwrap_err(), want, "{line}");
+    check(
+        "m --strict-=false",
+        "flag '--strict-' is ambiguous: it may be '--strict-accelerators', '--strict-readiness' or '--strict-model-config'",
+    );
+    // Of a name that begins others, the whole name counts.
+    assert!(serve("m --log-error=true --gpu=off").is_ok());
 }
 
 #[test]
