@@ -53,6 +53,13 @@ pub fn start(repository: &Folder, flags: &[&str], variables: &[(&str, &Path)]) -
     Server::start(command, ports)
 }
 
+/// Runs a server that does not start for this reason.
+fn assert_refuses(mut command: Command, want: &str) {
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && text.contains(want), "{want:?} is not in\n{text}");
+}
+
 pub fn command(repository: &Folder, flags: &[&str], ports: Ports) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_deuteron"));
     command.arg("serve").arg(repository.path()).args(flags);
@@ -377,18 +384,24 @@ fn settings_of_a_model_are_honoured_or_refused_by_name() {
     let note = "'m': gpu_execution_accelerator 'tensorrt' has no effect: no instance is on a GPU";
     assert!(server.log().contains(note), "{}", server.log());
     let refused = |config: &str, want: &str| {
-        let output = command(&repository(&[("m", config)]), &[&flag], Ports::free()).output().unwrap();
-        let text = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(1) && text.contains(want), "{want:?} is not in\n{text}");
+        assert_refuses(command(&repository(&[("m", config)]), &[&flag], Ports::free()), want)
     };
     refused(
         &parameters(&[("intra_op_thread_count", "many")]),
         "parameter 'intra_op_thread_count' of model 'm' is 'many', expected a whole number",
     );
     refused("optimization { graph { level: 3 } }", "'optimization.graph.level' of model 'm' is 3");
+    let openvino = "optimization { execution_accelerators { cpu_execution_accelerator { name: \"openvino\" } } }";
+    let text = "cpu_execution_accelerator 'openvino' of model 'm' is not in this ONNX Runtime library; install the package \
+                onnxruntime-openvino in place of onnxruntime, or remove it";
+    let server = start(&repository(&[("m", openvino)]), &[&flag], &[]);
+    assert_adds(&server, "m");
+    assert_eq!(server.log().matches(text).count(), 1, "{}", server.log());
+    let folder = repository(&[("m", openvino)]);
+    assert_refuses(command(&folder, &[&flag, "--strict-accelerators"], Ports::free()), text);
     refused(
-        "optimization { execution_accelerators { cpu_execution_accelerator { name: \"openvino\" } } }",
-        "cpu_execution_accelerator 'openvino' of model 'm' is not in this ONNX Runtime library",
+        "optimization { execution_accelerators { cpu_execution_accelerator { name: \"other\" } } }",
+        "cpu_execution_accelerator 'other' of model 'm' is not known; there are 'dnnl', 'openvino' and 'xnnpack'",
     );
     let two = [("intra_op_thread_count", "2"), ("placement", "inline")];
     refused(&parameters(&two), "model 'm' cannot be placed inline");

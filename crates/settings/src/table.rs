@@ -211,6 +211,17 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         },
     },
     Flag {
+        names: &["strict-accelerators"],
+        takes: Switch,
+        default: Absent,
+        help: "Refuse a model with a cpu_execution_accelerator that its engine lacks; without it the model runs on the \
+               CPU, with a warning",
+        apply: |settings, _| {
+            settings.strict_accelerators = true;
+            Ok(())
+        },
+    },
+    Flag {
         names: &["strict-readiness"],
         takes: One(BOOL),
         default: Value("true"),

@@ -76,6 +76,8 @@ pub struct Settings {
     pub exit_on_error: bool,
     /// True if the server listens before its models are loaded.
     pub listens_first: bool,
+    /// True if a model is refused whose engine lacks an execution accelerator that it names.
+    pub strict_accelerators: bool,
     /// True if one model that is not ready makes the server not ready.
     pub strict_readiness: bool,
     /// True if fields that a configuration leaves out are taken from the model file.
@@ -464,6 +466,7 @@ impl Default for Settings {
             model_cache: ModelCacheSettings::default(),
             exit_on_error: true,
             listens_first: false,
+            strict_accelerators: false,
             strict_readiness: true,
             auto_complete: true,
             uses_steps: true,

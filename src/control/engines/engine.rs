@@ -177,6 +177,32 @@ impl Engines {
         }
     }
 
+    /// Returns a text for each CPU accelerator of an ONNX model that its engine lacks.
+    ///
+    /// # Errors
+    /// As [`Self::choose`].
+    pub fn missing_accelerators(&self, spec: &ModelSpec) -> Result<Vec<String>, Error> {
+        if spec.optimization.cpu_accelerators.is_empty() || spec.library.is_some() {
+            return Ok(Vec::new());
+        }
+        let is_embedded = self.choose(spec)?.name() == self.embedded.name();
+        let (missing, place) = match self.onnxruntime() {
+            Ok(onnxruntime) if !is_embedded => (onnxruntime.missing_accelerators(spec), "this ONNX Runtime library"),
+            _ => {
+                let named = spec.optimization.cpu_accelerators.iter();
+                (named.map(|accelerator| accelerator.name.as_str()).collect(), "the embedded engine")
+            }
+        };
+        let text = |name: &str| {
+            let advice = match name {
+                "openvino" => "install the package onnxruntime-openvino in place of onnxruntime, or remove it",
+                _ => "remove it, or name a library that was built with it",
+            };
+            format!("cpu_execution_accelerator '{name}' of model '{}' is not in {place}; {advice}", spec.name)
+        };
+        Ok(missing.into_iter().map(text).collect())
+    }
+
     /// Returns the form of a graph that is written for the engine of a model.
     pub fn operators(&self, spec: &ModelSpec) -> Operators {
         match self.choose(spec) {

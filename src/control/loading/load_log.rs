@@ -18,6 +18,20 @@ pub fn log_unused_accelerators(spec: &ModelSpec) {
     }
 }
 
+/// Warns of the accelerators that the model's engine lacks, each by a text, or refuses them with `--strict-accelerators`.
+///
+/// # Errors
+/// `Unsupported` with the first text.
+pub fn check_accelerators(missing: Vec<String>, is_strict: bool) -> Result<(), Error> {
+    for text in missing {
+        if is_strict {
+            return Err(Error::unsupported(text));
+        }
+        log::warning(&format!("{text}; the model runs without it (--strict-accelerators refuses it)"));
+    }
+    Ok(())
+}
+
 /// Says why a model that may run on a GPU does not.
 pub fn log_cpu_fallback(spec: &ModelSpec, why: &Error) {
     log::info(&format!("'{}' runs on the CPU and not on a GPU: {why}", spec.name));

@@ -26,7 +26,7 @@ use crate::control::loading::checksum::VerifiedFiles;
 use crate::control::loading::engine_load::EngineLoad;
 use crate::control::loading::load_failure::LoadFailure;
 use crate::control::loading::load_log::{
-    has_named_engine, log_cpu_fallback, log_loaded, log_unused_accelerators, served_with,
+    check_accelerators, has_named_engine, log_cpu_fallback, log_loaded, log_unused_accelerators, served_with,
 };
 use crate::control::loading::load_probe::ProbeFindings;
 use crate::control::loading::load_trial::LoadTrials;
@@ -399,6 +399,7 @@ impl ModelLoader {
             findings = trials.run(location.source, location.directory, version)?;
         }
         let completed = self.complete_config(location, &opened.draft, &opened.labels, version)?;
+        check_accelerators(self.engines.missing_accelerators(&completed.spec)?, self.settings.strict_accelerators)?;
         // Found before the trial, whose process has little time and memory for a compiler.
         let is_native = opened.draft.pytorch_filename().is_some()
             && matches!(self.engines.pytorch(&completed.spec)?, PytorchEngine::Native(_));

@@ -139,6 +139,11 @@ impl Onnxruntime {
         &self.library
     }
 
+    /// The names of a model's CPU accelerators that the library lacks.
+    pub fn missing_accelerators<'a>(&self, spec: &'a ModelSpec) -> Vec<&'a str> {
+        options::missing_accelerators(spec)
+    }
+
     /// The reason why it can run no model on GPUs; `None` if it can.
     pub fn why_no_gpu(&self) -> Option<&str> {
         self.why_no_gpu.get_or_init(|| cuda::why_absent(&self.environment, &self.name)).as_deref()

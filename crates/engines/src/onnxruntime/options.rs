@@ -61,8 +61,12 @@ impl SessionOptions {
     /// Invalid or unsupported if a value is malformed or this library or server lacks a requested
     /// feature.
     pub(super) fn new(spec: &ModelSpec) -> Result<Self, Error> {
+        let mut accelerators = Vec::new();
         for accelerator in &spec.optimization.cpu_accelerators {
-            check_accelerator(spec, accelerator)?;
+            // The server has warned of one that is missing, or refused the model.
+            if is_available(spec, accelerator)? {
+                accelerators.push(accelerator.clone());
+            }
         }
         let is_session = |(key, _): &(&String, &String)| key.starts_with("session.");
         let entries = spec.parameters.iter().filter(is_session);
@@ -75,7 +79,7 @@ impl SessionOptions {
             has_pattern: switch(spec, "enable_mem_pattern")?.unwrap_or_else(|| has_fixed_shapes(spec)),
             shrinkage: spec.parameters.get("memory.enable_memory_arena_shrinkage").cloned(),
             entries: entries.map(|(key, value)| (key.clone(), value.clone())).collect(),
-            accelerators: spec.optimization.cpu_accelerators.clone(),
+            accelerators,
             gpu: GpuOptions::new(spec)?,
         })
     }
@@ -187,7 +191,16 @@ fn unexpected(spec: &ModelSpec, key: &str, expected: &str) -> Error {
     Error::invalid(format!("parameter '{key}' of model '{}' is '{text}', expected {expected}", spec.name))
 }
 
-fn check_accelerator(spec: &ModelSpec, accelerator: &Accelerator) -> Result<(), Error> {
+/// Returns the names of the accelerators that this library lacks; one that is not known at all fails the load later.
+pub(super) fn missing_accelerators(spec: &ModelSpec) -> Vec<&str> {
+    let accelerators = spec.optimization.cpu_accelerators.iter();
+    let is_missing =
+        |accelerator: &&Accelerator| is_available(spec, accelerator).is_ok_and(|is_available| !is_available);
+    accelerators.filter(is_missing).map(|accelerator| accelerator.name.as_str()).collect()
+}
+
+/// Returns true if the library has an accelerator. The library must be open.
+fn is_available(spec: &ModelSpec, accelerator: &Accelerator) -> Result<bool, Error> {
     let is_available = match accelerator.name.as_str() {
         "dnnl" => OneDNN::is_available(),
         "openvino" => OpenVINO::is_available(),
@@ -200,14 +213,7 @@ fn check_accelerator(spec: &ModelSpec, accelerator: &Accelerator) -> Result<(), 
             )));
         }
     };
-    if is_available.unwrap_or(false) {
-        return Ok(());
-    }
-    Err(Error::unsupported(format!(
-        "cpu_execution_accelerator '{}' of model '{}' is not in this ONNX Runtime library; remove it, or name a library \
-         that was built with it",
-        accelerator.name, spec.name
-    )))
+    Ok(is_available.unwrap_or(false))
 }
 
 fn provider_of(accelerator: &Accelerator) -> Option<ExecutionProviderDispatch> {

@@ -108,7 +108,6 @@ impl Rten {
         spec: &Arc<ModelSpec>,
         read: impl FnOnce() -> Result<WholeModel, Error>,
     ) -> Result<Box<dyn LoadedModel>, Error> {
-        check_optimization(spec)?;
         let inputs = bind::held_inputs(spec)?;
         let outputs = bind::held_outputs(spec)?;
         let WholeModel { model, defaults, outputs: graph_outputs, graph } = read()?;
@@ -137,20 +136,6 @@ impl LoadedModel for RtenModel {
 
     fn why_not_inline(&self) -> &str {
         self.why_not_by_shape.as_deref().unwrap_or_default()
-    }
-}
-
-/// Refuses execution accelerators. A graph level is accepted and ignored: it changes the speed and not the
-/// result, and this engine has one level.
-fn check_optimization(spec: &ModelSpec) -> Result<(), Error> {
-    let optimization = &spec.optimization;
-    // Those of GPUs have no effect on the CPU.
-    match optimization.cpu_accelerators.first() {
-        None => Ok(()),
-        Some(accelerator) => Err(Error::unsupported(format!(
-            "execution accelerator '{}' of model '{}' is not in the embedded engine; {ALTERNATIVE}",
-            accelerator.name, spec.name
-        ))),
     }
 }
 
