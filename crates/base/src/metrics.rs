@@ -7,6 +7,7 @@ mod cache;
 mod compression;
 mod connections;
 mod custom;
+mod departure;
 mod duration_total;
 mod ensemble;
 mod exemplar;
@@ -49,6 +50,7 @@ pub use crate::metrics::cache::{CacheCells, RedisCells, encode as encode_cache, 
 pub use crate::metrics::compression::CompressionCells;
 pub use crate::metrics::connections::{ClientCells, ClientTimer, encode_connections_max};
 pub use crate::metrics::custom::{CustomFamily, CustomSeries, encode_custom};
+pub use crate::metrics::departure::Departure;
 pub use crate::metrics::duration_total::DurationTotal;
 pub use crate::metrics::ensemble::StepTimes;
 pub use crate::metrics::exemplar::Exemplar;
@@ -131,30 +133,6 @@ impl FailureReason {
             Self::Rejected => "REJECTED",
             Self::Backend => "BACKEND",
             Self::Other => "OTHER",
-        }
-    }
-}
-
-/// The kind of a client's departure before its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Departure {
-    /// It cancelled a gRPC call.
-    CallCancelled,
-    /// It closed or reset the connection.
-    ConnectionClosed,
-    /// It reset an HTTP/2 stream that is not a gRPC call, or a call with a code other than CANCEL.
-    StreamReset,
-}
-
-impl Departure {
-    /// In the order of `/metrics`.
-    pub const ALL: [Self; 3] = [Self::CallCancelled, Self::ConnectionClosed, Self::StreamReset];
-
-    const fn label(self) -> &'static str {
-        match self {
-            Self::CallCancelled => "call_cancelled",
-            Self::ConnectionClosed => "connection_closed",
-            Self::StreamReset => "stream_reset",
         }
     }
 }
