@@ -32,6 +32,7 @@ mod sequences;
 mod statistics;
 mod stores;
 mod summary;
+mod tei;
 mod tls;
 mod traces;
 
@@ -72,6 +73,9 @@ pub use crate::metrics::row_costs::{RowCostCells, RowCostFigures};
 pub use crate::metrics::sequences::SequenceFigures;
 pub use crate::metrics::statistics::{InferenceStatistics, ModelStatistics};
 pub use crate::metrics::stores::{StoreCells, encode_stores};
+pub use crate::metrics::tei::{
+    TeiBatchCells, TeiCells, TeiFailure, TeiMethod, TeiTask, TeiTimes, encode as encode_tei,
+};
 pub use crate::metrics::tls::{HandshakeFailure, PortExpiry, TlsBoard, TlsCells};
 pub use crate::metrics::traces::encode_traces;
 
@@ -299,6 +303,8 @@ pub struct ShardCells {
     pub server_resets: Counter,
     /// HTTP/2 connections closed with ENHANCE_YOUR_CALM, by the limit exceeded ([`CALMED`]).
     pub calmed: [Counter; CALMED.len()],
+    /// The metrics of text-embeddings-inference; `None` unless the server shows them.
+    pub tei: Option<Box<TeiCells>>,
 }
 
 /// The limits of an HTTP/2 connection that close it with ENHANCE_YOUR_CALM when the client exceeds them.

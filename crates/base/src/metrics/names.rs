@@ -1,9 +1,9 @@
 //! The names of the server's own metrics, which models must not use.
 
 use crate::metrics::{
-    FAMILIES, ModelCacheCells, cache, encode, encode_build, encode_connections_max, encode_log_lines, encode_memory,
-    encode_model_cache, encode_run_memory, encode_traces, gpus, host, keys, latency, padding, process_memory,
-    row_costs, stores, tls,
+    FAMILIES, ModelCacheCells, TeiBatchCells, cache, encode, encode_build, encode_connections_max, encode_log_lines,
+    encode_memory, encode_model_cache, encode_run_memory, encode_tei, encode_traces, gpus, host, keys, latency,
+    padding, process_memory, row_costs, stores, tls,
 };
 use crate::pressure::MemoryBoard;
 
@@ -17,6 +17,7 @@ pub fn own_names() -> Vec<String> {
     encode_memory(&mut text, &MemoryBoard::new(0, 0), &[]);
     encode_model_cache(&mut text, &some_model_cache(), &[]);
     encode_run_memory(&mut text, 0);
+    encode_tei(&mut text, &[], &TeiBatchCells::default(), 0);
     encode_traces(&mut text, 0, 0);
     let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let others = FAMILIES.iter().map(|family| family.name).chain(gpus::names()).chain(latency::names());
@@ -117,6 +118,7 @@ mod tests {
         encode_memory(&mut text, &MemoryBoard::new(0, 0), &[]);
         encode_model_cache(&mut text, &some_model_cache(), &[]);
         encode_run_memory(&mut text, 0);
+        encode_tei(&mut text, &[], &TeiBatchCells::default(), 0);
         encode_traces(&mut text, 0, 0);
         text
     }
@@ -143,6 +145,25 @@ mod tests {
         assert!(kinds.len() > 50 && text.ends_with("\n# EOF\n"));
     }
 
+    const OF_TEI: &str = "## text-embeddings-inference's\n\n\
+With `--compat=tei` the page has these too, with the names, labels, units and buckets of TEI 1.9, so that its dashboards and alerts \
+stay. Each is a sum over all models, without a label for the model, and all series are there from the start. Requests for texts are \
+those on [the paths and the gRPC service of text models](../protocol.md#text-models), also in the forms of OpenAI, Cohere and vLLM; \
+`/tokenize` and `/decode` count only as failures, and texts of gRPC streams not in `te_request_count` and `te_request_success`, as in TEI.\n\n\
+| | TEI | here |\n|---|---|---|\n\
+| one text to `/predict`, gRPC's `EmbedSparse` and `EmbedAll` | an answer counts once more in `te_request_count` | in `te_request_success`, as for other calls |\n\
+| a body with wrong values | some in `te_request_count`, an empty text as `err=\"tokenization\"` | `te_request_failure{err=\"validation\"}` alone |\n\
+| a batch of which one text fails | `te_embed_success` counts the others | it counts none of them |\n\
+| `te_embed_…_duration`, `te_predict_…_duration` | measured for each text | the time of the request, for each of its texts |\n\
+| `…_queue_duration` and `…_tokenization_duration` | tokens are made before the queue | texts wait, then the batch makes its tokens |\n\
+| `err=\"tokenization\"`, `\"overloaded\"`, `\"validation\"`, `\"model_type\"` | some for each text | once for each request |\n\
+| `err=\"tokenization\"` | the tokenizer fails | also where the engine blames a value of the input: a token id that the network has not |\n\
+| `err=\"dropped\"` | texts whose client left while they waited | texts whose client left, or whose deadline passed, before the answer |\n\
+| `err=\"missing_values\"` | an internal error | does not occur |\n\
+| `te_request_input_length` | buckets up to the longest text of the model; also texts that fail later | all buckets; texts that were answered, by models with an output `token_count`, as all hub folders have |\n\
+| `te_batch_next_size`, `te_batch_next_tokens` | also 0 each time the queue is empty | runs of networks, for models whose rows are padded, as those of hub folders; also those of other clients |\n\
+| `te_queue_size` | texts | requests of text models, also of other clients |\n";
+
     /// `UPDATE_EXPECT=1` writes the guide's page anew.
     #[test]
     fn the_servers_own_names_are_known_though_nothing_is_shown_and_the_guide_has_all_of_them() {
@@ -165,9 +186,10 @@ mod tests {
             "# Metrics\n\n`GET /metrics` on port 8002. A family without a series is not shown: metrics of GPUs, caches, keys and TLS \
              appear only when these are in use. With `Accept: application/openmetrics-text`, which Prometheus sends, the form is OpenMetrics \
              with the same names; counters without `_total` at their end are `unknown` there. A test generates this page from the source.\n\n## Triton's\n\nThese have \
-             Triton's names, labels and texts.\n\n{table}{}\n## Deuteron's own\n\n{table}{}",
+             Triton's names, labels and texts.\n\n{table}{}\n## Deuteron's own\n\n{table}{}\n{OF_TEI}\n{table}{}",
             rows("nv_"),
-            rows("deuteron_")
+            rows("deuteron_"),
+            rows("te_")
         );
         expect_file!["../../../../docs/guide/metrics.md"].assert_eq(&page);
     }
