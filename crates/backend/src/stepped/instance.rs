@@ -106,7 +106,7 @@ impl SteppedInstance {
         let (divided, whole): (Vec<_>, Vec<_>) =
             requests.into_iter().partition(|ready| divides && ready.rows.is_some());
         let proof = padded.as_ref().filter(|_| !divides).and_then(|padded| {
-            padded.padding.count_whole(&whole);
+            padded.padding.count_whole(&whole, spec.rows_max);
             let rows = whole.iter().filter_map(|ready| Some((&ready.request, ready.rows.as_ref()?)));
             padded.padding.proof.begin(&padded.padding.inputs, rows)
         });

@@ -33,7 +33,7 @@ use crate::stepped::padded::{ModelPadding, PaddedInstance};
 use crate::text::ShapeText;
 use crate::{Backend, Computation, Instance, LoadedModel, ReadyReply, Threads};
 use base::error::Error;
-use base::metrics::{Gauge, PaddingCells};
+use base::metrics::{Gauge, PaddingCells, TeiBatchCells};
 use base::tensor::{Shape, Tensor};
 use model::spec::steps::ModelSteps;
 use model::{ModelSpec, TensorSpec};
@@ -97,6 +97,15 @@ impl SteppedModel {
         }
         let padding = ModelPadding::new(spec, &steps);
         Ok(Self { spec: Arc::clone(spec), steps, inner, caller, padding })
+    }
+
+    /// Counts the runs on texts there too, if its steps make tokens of texts and its rows are padded. Before the first instance.
+    pub fn with_text_batches(mut self, batches: Option<&Arc<TeiBatchCells>>) -> Self {
+        let has_tokens = self.steps.list.tokenizer().is_some();
+        if let Some(padding) = self.padding.as_mut().and_then(Arc::get_mut).filter(|_| has_tokens) {
+            padding.text_batches = batches.map(Arc::clone);
+        }
+        self
     }
 }
 

@@ -10,7 +10,7 @@ use crate::stepped::assembly::{Assembly, departed};
 use crate::stepped::padding::{PaddedInputs, PaddedRows};
 use crate::stepped::proof::{Mixing, PaddingProof};
 use crate::{Answer, AnswerSink, Batch, Instance, Request, Ticket, announce_answers};
-use base::metrics::PaddingCells;
+use base::metrics::{PaddingCells, TeiBatchCells};
 use base::tensor::Tensor;
 use base::time::Clock;
 use model::ModelSpec;
@@ -29,6 +29,8 @@ pub(super) struct ModelPadding {
     pub(super) inputs: Arc<PaddedInputs>,
     pub(super) proof: Arc<PaddingProof>,
     pub(super) cells: PaddingCells,
+    /// The runs of all text models; `None` if they are not counted.
+    pub(super) text_batches: Option<Arc<TeiBatchCells>>,
 }
 
 /// The runs of one instance.
@@ -55,19 +57,28 @@ enum AnswerWay {
 impl ModelPadding {
     pub(super) fn new(spec: &ModelSpec, steps: &ModelSteps) -> Option<Arc<Self>> {
         let inputs = Arc::new(PaddedInputs::new(spec, steps)?);
-        Some(Arc::new(Self { inputs, proof: Arc::default(), cells: PaddingCells::default() }))
+        let (proof, cells) = (Arc::default(), PaddingCells::default());
+        Some(Arc::new(Self { inputs, proof, cells, text_batches: None }))
     }
 
-    /// Counts a run of whole requests.
-    pub(super) fn count_whole(&self, requests: &[ReadyRequest]) {
+    /// Counts the runs of whole requests.
+    pub(super) fn count_whole(&self, requests: &[ReadyRequest], rows_max: u32) {
         for rows in requests.iter().filter_map(|ready| ready.rows.as_ref()) {
-            self.count(&rows.lengths, rows.width);
+            self.cells.count(rows.lengths.len() as u64, u64::from(rows.width), filled(&rows.lengths));
+        }
+        if let Some(batches) = &self.text_batches {
+            let runs = whole_runs(requests, rows_max);
+            runs.iter().for_each(|run| batches.count(run.rows, run.filled));
         }
     }
 
+    /// Counts a run of some rows.
     fn count(&self, lengths: &[u32], width: u32) {
-        let filled = lengths.iter().map(|length| u64::from(*length)).sum();
-        self.cells.count(lengths.len() as u64, u64::from(width), filled);
+        let (rows, filled) = (lengths.len() as u64, filled(lengths));
+        self.cells.count(rows, u64::from(width), filled);
+        if let Some(batches) = &self.text_batches {
+            batches.count(rows, filled);
+        }
     }
 }
 
@@ -234,6 +245,33 @@ impl DividedRequest {
             }
         }
     }
+}
+
+/// A run of whole requests.
+struct WholeRun {
+    width: u32,
+    rows: u64,
+    /// The sum of the rows' lengths.
+    filled: u64,
+}
+
+/// The runs of whole requests: those of one width share one, as far as there is room. Other inputs of text models have no shapes of
+/// their own.
+fn whole_runs(requests: &[ReadyRequest], rows_max: u32) -> Vec<WholeRun> {
+    let mut runs: Vec<WholeRun> = Vec::new();
+    for of in requests.iter().filter_map(|ready| ready.rows.as_ref()) {
+        let (width, rows, filled) = (of.width, of.lengths.len() as u64, filled(&of.lengths));
+        let fits = |run: &WholeRun| run.width == width && run.rows + rows <= u64::from(rows_max.max(1));
+        match runs.iter_mut().find(|run| fits(run)) {
+            Some(run) => (run.rows, run.filled) = (run.rows + rows, run.filled + filled),
+            None => runs.push(WholeRun { width, rows, filled }),
+        }
+    }
+    runs
+}
+
+fn filled(lengths: &[u32]) -> u64 {
+    lengths.iter().map(|length| u64::from(*length)).sum()
 }
 
 /// Groups in the order in which the oldest request is answered first, then the next. Rows are in the order of their requests.

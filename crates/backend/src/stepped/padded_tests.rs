@@ -8,7 +8,7 @@ use super::*;
 use crate::trial::{TrialAnswers, TrialTensor, no_clock, spec, tensor};
 use crate::{Answer, AnswerSink, Batch, InFlightState, Request, Ticket, threads};
 use base::error::Code;
-use base::metrics::PaddingFigures;
+use base::metrics::{PaddingFigures, TeiBatchCells, encode_tei};
 use base::tensor::Datatype::{Fp32, Int64};
 use base::time::{Clock, Instant};
 use steps::StepList;
@@ -246,6 +246,36 @@ fn the_first_mixed_batch_runs_as_it_is_and_proves_that_rows_may_share_runs() {
     assert_eq!(trial.ask(&[&[3, 40, 5], &[41]]), [Ok(expected(&[3, 40, 5])), Ok(expected(&[41]))]);
     assert_eq!(trial.seen.take(), [(2, 5), (2, 41)]);
     assert_eq!(trial.figures(), PaddingFigures { places: 101 + 10 + 82, padding: 37 + 2 + 1 });
+}
+
+#[test]
+fn runs_on_texts_count_as_they_run_whole_and_divided() {
+    let (model, seen) = model(Network::Masked, "");
+    let batches = Arc::new(TeiBatchCells::default());
+    let mut model = model.with_text_batches(Some(&batches));
+    let padding = model.padding.as_mut().and_then(Arc::get_mut).unwrap();
+    assert!(padding.text_batches.is_none(), "its steps make no tokens of texts");
+    padding.text_batches = Some(Arc::clone(&batches));
+    let instance = threads::enter(1, |threads| model.new_instance(threads)).unwrap();
+    let mut trial = PaddedTrial { model, instance, seen, is_left: false };
+    let mut check = |requests: &[&[i64]], want: [u32; 3]| {
+        trial.ask(requests);
+        let mut page = String::new();
+        encode_tei(&mut page, &[], &batches, 0);
+        let [runs, texts, tokens] = want;
+        let lines = [
+            format!("te_batch_next_size_count {runs}"),
+            format!("te_batch_next_size_sum {texts}"),
+            format!("te_batch_next_tokens_count {runs}"),
+            format!("te_batch_next_tokens_sum {tokens}"),
+        ];
+        lines.iter().for_each(|line| assert!(page.lines().any(|have| have == line), "{line}\n{page}"));
+    };
+    check(&[&[5], &[5], &[6]], [2, 3, 16]);
+    check(&[&[7; 5], &[7; 4]], [4, 12, 79]);
+    // The proof that follows is no run for clients.
+    check(&[&[3, 40], &[5]], [6, 15, 127]);
+    check(&[&[3, 40, 5], &[41]], [8, 19, 216]);
 }
 
 #[test]
