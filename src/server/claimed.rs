@@ -76,7 +76,7 @@ fn model_loader(settings: &Arc<Settings>, messages: &mpsc::Sender<ControlMessage
     }
     let messages = messages.clone();
     let trials = LoadTrials::new(settings, Box::new(move || drop(messages.send(ControlMessage::LoadSlow))));
-    let loader = ModelLoader::new(settings, ModelServices::new())?.with_trials(trials);
+    let loader = ModelLoader::new(settings, ModelServices::new().for_clients_of(settings.compat))?.with_trials(trials);
     loader.run_watcher().start()?;
     Ok(loader)
 }

@@ -100,7 +100,7 @@ fn end_with_stdin(has_ended: &AtomicBool) {
 
 /// The grace period after the first signal that ends the server; `None` where the others are ignored, as by tritonserver.
 fn second_signal_after(settings: &Settings) -> Option<Duration> {
-    settings.second_signal_after.or_else(|| (settings.compat == Compat::Protocol).then_some(SECOND_SIGNAL_AFTER))
+    settings.second_signal_after.or_else(|| (settings.compat != Compat::Triton).then_some(SECOND_SIGNAL_AFTER))
 }
 
 /// Says that a signal changed nothing, and what would.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::metrics::{
-    GpuBoard, HostCells, LatencyOptions, LoadBoard, ModelCacheCells, ReloadCells, ShardCells, StoreCells, TlsBoard,
+    GpuBoard, HostCells, LatencyOptions, LoadBoard, ModelCacheCells, ReloadCells, ShardCells, StoreCells,
+    TeiBatchCells, TlsBoard,
 };
 use crate::policy::{ClientPolicy, ConnectionTimeouts, ConsoleRules, KeepAlivePolicy};
 use crate::pressure::{MemoryBoard, MemoryStep};
@@ -225,6 +226,8 @@ pub struct MetricsSources {
     pub custom: Arc<CustomMetrics>,
     /// The memory that runs of the embedded engine may take, and the number of refused runs.
     pub run_memory: Arc<RunMemory>,
+    /// The runs of text models (`--compat=tei`); `None` if they are not shown.
+    pub text_batches: Option<Arc<TeiBatchCells>>,
 }
 
 /// The queues between the shards and the control thread.

@@ -67,6 +67,7 @@ pub fn server_context(shards: usize, control: ControlSender) -> ServerContext {
             gpus: Arc::default(),
             custom: CustomMetrics::new(Vec::new()),
             run_memory: Arc::default(),
+            text_batches: None,
         },
         jobs: Default::default(),
         lifecycle: Lifecycle::new(shards),

@@ -114,6 +114,7 @@ mod stop_signals;
 mod streams;
 mod supervision;
 mod supply_chain;
+mod tei_metrics;
 mod terminal;
 mod text_example;
 mod text_folders;

@@ -43,7 +43,7 @@ pub fn tokenizer(words: &[&str]) -> String {
 }
 
 /// A folder with a network that looks up numbers for each word; with `place`, those of one place are the scores.
-fn write(folder: &Path, config: &Value, table: &[f32], place: Option<i64>) {
+pub(crate) fn write(folder: &Path, config: &Value, table: &[f32], place: Option<i64>) {
     let bytes: Vec<u8> = table.iter().flat_map(|value| value.to_le_bytes()).collect();
     let size = (table.len() / WORDS.len()) as i64;
     let graph = Onnx::default().constant("table", FLOAT, &[8, size], &bytes).input("input_ids", INT64, &[-1, -1]);
@@ -71,7 +71,7 @@ fn write(folder: &Path, config: &Value, table: &[f32], place: Option<i64>) {
 }
 
 /// `words` embeds, `rank` ranks, `mood` classifies.
-fn add_models(folder: &Path) {
+pub(crate) fn add_models(folder: &Path) {
     let words = [0.0, 0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 3.0, 0.0, 2.4, 1.8, -3.0, 0.0, -2.4, 1.8];
     write(&folder.join("words"), &json!({"architectures": ["BertModel"], "hidden_size": 2}), &words, None);
     let prompts = json!({"prompts": {"query": "good ", "plain": ""}});

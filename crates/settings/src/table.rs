@@ -255,14 +255,15 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
     },
     Flag {
         names: &["compat"],
-        takes: One("protocol|triton"),
+        takes: One("protocol|tei|triton"),
         default: Value("protocol"),
         help: "triton: answers are tritonserver's in what its scripts look at: health has no body and is 400 when not \
                healthy, mistakes in JSON are 500, classes have six decimals, binary_data_output is for outputs that \
                are not listed, configurations show no placement, and the server's name is triton unless --id says \
-               another",
+               another. tei: as protocol, and the metrics of text-embeddings-inference (te_...) are added",
         apply: |settings, value| {
-            set_one_of(&mut settings.compat, value, &[("protocol", Compat::Protocol), ("triton", Compat::Triton)])
+            let values = [("protocol", Compat::Protocol), ("tei", Compat::Tei), ("triton", Compat::Triton)];
+            set_one_of(&mut settings.compat, value, &values)
         },
     },
     Flag {

@@ -281,6 +281,10 @@ fn values_are_taken_in_the_forms_that_tritonserver_takes() {
     same("m --http-header-forward-pattern= --grpc-use-ssl=false --model-namespacing=0", "m");
     let named = |line: &str| serve(line).unwrap().id;
     assert_eq!((named("m --compat=triton"), named("m --compat=triton --id=a")), ("triton".into(), "a".into()));
+    // The flag adds metrics, and changes nothing else.
+    let with_tei = serve("m --compat=tei").unwrap();
+    assert_eq!(with_tei.compat, Compat::Tei);
+    assert_eq!(Settings { compat: Compat::Protocol, ..with_tei }, serve("m").unwrap());
 }
 
 #[test]

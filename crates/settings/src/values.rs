@@ -304,11 +304,13 @@ pub enum ResponseCompression {
     High,
 }
 
-/// The model of the answers if the protocol and tritonserver differ (`--compat`).
+/// The server that clients and dashboards know (`--compat`): answers differ for tritonserver alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compat {
     /// The protocol.
     Protocol,
+    /// The protocol, with the metrics of text-embeddings-inference beside those of Triton.
+    Tei,
     /// tritonserver, where its scripts depend on it: health has no body, and the server its name.
     Triton,
 }

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use crate::backend::custom_metrics::CustomMetrics;
-use crate::metrics;
+use crate::metrics::{self, TeiBatchCells};
+use crate::settings::Compat;
 use crate::shard::gateway::ShardGateway;
 
 /// The services for models, one set for a server.
@@ -14,12 +15,19 @@ pub struct ModelServices {
     pub gateway: Arc<ShardGateway>,
     /// The metrics that models create.
     pub metrics: Arc<CustomMetrics>,
+    /// The runs of text models; `None` if they are not counted.
+    pub text_batches: Option<Arc<TeiBatchCells>>,
 }
 
 impl ModelServices {
     /// Returns the services of a server whose shards do not run yet.
     pub fn new() -> Self {
-        Self { gateway: Arc::default(), metrics: CustomMetrics::new(metrics::own_names()) }
+        Self { gateway: Arc::default(), metrics: CustomMetrics::new(metrics::own_names()), text_batches: None }
+    }
+
+    /// Counts the runs of text models, if the metrics of text-embeddings-inference are shown.
+    pub fn for_clients_of(self, compat: Compat) -> Self {
+        Self { text_batches: (compat == Compat::Tei).then(Arc::default), ..self }
     }
 }
 

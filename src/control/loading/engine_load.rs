@@ -6,11 +6,11 @@ use std::sync::Arc;
 use crate::backend::gateway::Gateway;
 use crate::backend::stateful::begun_inputs;
 use crate::backend::{Backend, LoadedModel, StatefulModel, StepCaller, SteppedModel};
+use crate::control::engines::model_services::ModelServices;
 use crate::control::loading::warm_up;
 use crate::control::repository::pinned_files::PinnedFiles;
 use crate::error::Error;
 use crate::model::ModelSpec;
-use crate::shard::gateway::ShardGateway;
 
 /// The version that an engine loads.
 #[derive(Clone, Copy)]
@@ -25,8 +25,8 @@ pub struct EngineLoad<'a> {
     pub files: &'a PinnedFiles,
     /// Sequences keep at most this many bytes of states.
     pub state_bytes_max: usize,
-    /// The way of its steps to other models.
-    pub gateway: &'a Arc<ShardGateway>,
+    /// The way of its steps to other models, and the counters of its runs.
+    pub services: &'a ModelServices,
 }
 
 impl EngineLoad<'_> {
@@ -44,7 +44,8 @@ impl EngineLoad<'_> {
         let load = |spec: &Arc<ModelSpec>| self.files.load(backend, spec, self.path);
         if let Some(steps) = &spec.steps {
             let engine = steps.engine.as_ref().map(load).transpose()?;
-            let model = SteppedModel::new(spec, engine, Some(self.caller()))?;
+            let model = SteppedModel::new(spec, engine, Some(self.caller()))?
+                .with_text_batches(self.services.text_batches.as_ref());
             return warm_up::with_warm_up(Box::new(model), spec, &[], read);
         }
         let Some(sequence) = &spec.sequence else { return warm_up::with_warm_up(load(spec)?, spec, &[], read) };
@@ -56,7 +57,7 @@ impl EngineLoad<'_> {
     /// The model, for steps that run others.
     fn caller(&self) -> StepCaller {
         StepCaller {
-            gateway: Arc::clone(self.gateway) as Arc<dyn Gateway>,
+            gateway: Arc::clone(&self.services.gateway) as Arc<dyn Gateway>,
             model: self.spec.qualified_name().into(),
             version: self.version,
         }

@@ -621,8 +621,8 @@ impl ModelLoader {
         path: &'a Path,
         files: &'a PinnedFiles,
     ) -> EngineLoad<'a> {
-        let (state_bytes_max, gateway) = (self.settings.sequence_state_bytes_max, &self.services.gateway);
-        EngineLoad { spec, version, path, files, state_bytes_max, gateway }
+        let (state_bytes_max, services) = (self.settings.sequence_state_bytes_max, &self.services);
+        EngineLoad { spec, version, path, files, state_bytes_max, services }
     }
 
     /// Hashes the files of a version before they are loaded, if a cache is shared with other

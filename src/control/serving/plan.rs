@@ -21,7 +21,7 @@ use crate::control::outside::trace::trace_link;
 use crate::error::Error;
 use crate::limits::{GRPC_MESSAGE_SIZE_MAX, PING_INTERVAL_MIN};
 use crate::log;
-use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells, StoreCells};
+use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells, StoreCells, TeiBatchCells};
 use crate::model::{InstanceGroup, ModelSpec};
 use crate::policy::{ConsoleRules, KeepAlivePolicy};
 use crate::pressure::MemoryBoard;
@@ -121,6 +121,8 @@ pub struct ContextSources<'a> {
     pub custom: &'a Arc<CustomMetrics>,
     /// The memory of runs.
     pub run_memory: &'a Arc<RunMemory>,
+    /// The runs of text models, if they are counted.
+    pub text_batches: Option<&'a Arc<TeiBatchCells>>,
     /// The files of TLS and of API keys.
     pub files: &'a AccessFiles,
 }
@@ -128,7 +130,14 @@ pub struct ContextSources<'a> {
 impl<'a> ContextSources<'a> {
     /// The sources of a server with this loader and these files.
     pub fn new(loader: &'a ModelLoader, files: &'a AccessFiles) -> Self {
-        Self { gpus: loader.gpu_board(), custom: &loader.services().metrics, run_memory: loader.run_memory(), files }
+        let services = loader.services();
+        Self {
+            gpus: loader.gpu_board(),
+            custom: &services.metrics,
+            run_memory: loader.run_memory(),
+            text_batches: services.text_batches.as_ref(),
+            files,
+        }
     }
 }
 
@@ -293,7 +302,7 @@ pub fn server_context(
     control: &ControlSender,
     sources: ContextSources<'_>,
 ) -> ServerContext {
-    let ContextSources { gpus, custom, run_memory, files } = sources;
+    let ContextSources { gpus, custom, run_memory, text_batches, files } = sources;
     ServerContext {
         service: service(settings),
         front_ends: front_ends(settings),
@@ -314,7 +323,7 @@ pub fn server_context(
         },
         memory: Arc::new(memory(settings, shards)),
         metrics: MetricsSources {
-            shard_cells: (0..shards).map(|_| Arc::new(ShardCells::default())).collect(),
+            shard_cells: (0..shards).map(|_| Arc::new(shard_cells(text_batches.is_some()))).collect(),
             host: Arc::new(host_cells(settings)),
             load: LoadBoard::default(),
             interval: settings.metrics_config.interval,
@@ -323,6 +332,7 @@ pub fn server_context(
             gpus: Arc::clone(gpus),
             custom: Arc::clone(custom),
             run_memory: Arc::clone(run_memory),
+            text_batches: text_batches.map(Arc::clone),
         },
         jobs: JobPool::default(),
         lifecycle: Lifecycle::new(shards),
@@ -345,6 +355,11 @@ pub fn server_context(
         // A closure, here and elsewhere, so that its place is the cause in its log lines.
         warn: |text| log::warning(text),
     }
+}
+
+/// The counters of a shard.
+fn shard_cells(has_tei: bool) -> ShardCells {
+    ShardCells { tei: has_tei.then(Box::default), ..ShardCells::default() }
 }
 
 /// Makes a pool with a thread for each shard: it reads large bodies as fast as all shards receive
@@ -370,7 +385,7 @@ fn connection_limits(settings: &Settings) -> ConnectionLimits {
         timeouts: settings.connections.timeouts,
         http_input_size_max: settings.http_input_size_max,
         grpc_message_size_max: settings.grpc_message_size_max.unwrap_or(match settings.compat {
-            Compat::Protocol => GRPC_MESSAGE_SIZE_MAX,
+            Compat::Protocol | Compat::Tei => GRPC_MESSAGE_SIZE_MAX,
             Compat::Triton => GRPC_MESSAGE_SIZE_MAX_TRITON,
         }),
         http2_streams_max: settings.http2_streams_max,
@@ -605,12 +620,18 @@ mod tests {
         let size_max = |compat, grpc_message_size_max| {
             let settings = Settings { compat, grpc_message_size_max, ..Settings::default() };
             let certificates = AccessFiles::load(&settings).unwrap();
-            let sources =
-                ContextSources { gpus: &gpus, custom: &custom, run_memory: &run_memory, files: &certificates };
+            let sources = ContextSources {
+                gpus: &gpus,
+                custom: &custom,
+                run_memory: &run_memory,
+                text_batches: None,
+                files: &certificates,
+            };
             let context = server_context(&settings, 1, &control, sources);
             context.connection_limits.grpc_message_size_max
         };
         assert_eq!(size_max(Compat::Protocol, None), 64 << 20);
+        assert_eq!(size_max(Compat::Tei, None), 64 << 20);
         assert_eq!(size_max(Compat::Triton, None), (2 << 30) - 1);
         assert_eq!(size_max(Compat::Triton, Some(7)), 7, "the flag holds");
     }

@@ -25,5 +25,6 @@ mod row_shares;
 pub mod shard_requests;
 pub mod stream;
 pub mod tei;
+pub mod tei_metrics;
 pub mod text;
 pub mod tracing;

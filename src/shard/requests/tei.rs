@@ -23,6 +23,7 @@ use crate::shard::requests::access::AccessEntry;
 use crate::shard::requests::admission::StreamClient;
 use crate::shard::requests::http2_link::Http2Link;
 use crate::shard::requests::infer::{Arrival, RequestMetrics};
+use crate::shard::requests::tei_metrics;
 use crate::shard::requests::text::{self, AnsweredText, TextWork};
 use crate::shard::requests::tracing::FrontTrace;
 use crate::shard::requests::{compression, grpc_call};
@@ -81,6 +82,8 @@ struct ReadCall {
     memory: ReceiveReservation,
     arrival: Arrival,
     forwarded: Option<ForwardedFields>,
+    /// True for a text of a stream.
+    is_streamed: bool,
 }
 
 /// The model that the metadata of a call names.
@@ -111,9 +114,9 @@ pub async fn answer(
     let trace = shard.services.traces.open_call(link, stream);
     let request_metrics = RequestMetrics::open(&shard.cells, departure);
     let arrival = Arrival::of_client(clock::now(), deadline);
-    let outcome = match read(rpc, &message, memory) {
+    let outcome = match read(shard, rpc, &message, memory) {
         Ok((request, memory)) => {
-            let call = ReadCall { rpc, request, model, memory, arrival, forwarded };
+            let call = ReadCall { rpc, request, model, memory, arrival, forwarded, is_streamed: false };
             Box::pin(run(shard, call, entry, trace.clone())).await
         }
         Err(error) => Err(error),
@@ -212,8 +215,9 @@ impl TextStream {
             let arrival = Arrival::of_client(clock::now(), deadline);
             let outcome = async {
                 let message = compression::plain_message(&shard, coding, message, &mut memory).await?;
-                let (request, memory) = read(rpc, &message, memory)?;
-                run(&shard, ReadCall { rpc, request, model, memory, arrival, forwarded }, &entry, None).await
+                let (request, memory) = read(&shard, rpc, &message, memory)?;
+                let call = ReadCall { rpc, request, model, memory, arrival, forwarded, is_streamed: true };
+                run(&shard, call, &entry, None).await
             };
             let outcome = outcome.await;
             request_metrics.settle(&outcome);
@@ -249,10 +253,11 @@ async fn rerank(
                 None => memory = Some(own),
             }
         }
-        let request = texts.call()?;
+        let request = texts.call().inspect_err(|error| tei_metrics::count_unread(shard, error))?;
         let memory = memory.ok_or_else(|| Error::invalid("the stream has no message"))?;
         let arrival = Arrival::of_client(clock::now(), deadline);
-        run(shard, ReadCall { rpc, request, model, memory, arrival, forwarded }, &entry, None).await
+        let call = ReadCall { rpc, request, model, memory, arrival, forwarded, is_streamed: false };
+        run(shard, call, &entry, None).await
     };
     let outcome = Box::pin(outcome).await;
     request_metrics.settle(&outcome);
@@ -264,13 +269,15 @@ async fn rerank(
 
 /// Reads a message, and takes the memory for the copies of its texts.
 fn read(
+    shard: &Shard,
     rpc: TeiRpc,
     message: &[u8],
     mut memory: ReceiveReservation,
 ) -> Result<(TextRequest, ReceiveReservation), Error> {
     text::check_size(message.len())?;
     memory.grow(message.len().saturating_mul(2))?;
-    Ok((rpc.call(message)?, memory))
+    let request = rpc.call(message).inspect_err(|error| tei_metrics::count_unread(shard, error))?;
+    Ok((request, memory))
 }
 
 /// Runs a call; returns its framed answer.
@@ -280,15 +287,16 @@ async fn run(
     entry: &AccessEntry,
     trace: Option<Rc<FrontTrace>>,
 ) -> Result<Bytes, Error> {
-    let ReadCall { rpc, request, model, memory, arrival, forwarded } = call;
-    let call = TextWork { request, model: model.as_deref(), memory, arrival, entry, trace, forwarded };
-    let answered = text::run_call(shard, call).await.map_err(|error| {
+    let ReadCall { rpc, request, model, memory, arrival, forwarded, is_streamed } = call;
+    let call = TextWork { request, model: model.as_deref(), memory, arrival, entry, trace, forwarded, is_streamed };
+    let encode = |AnsweredText { request, served, outcome, times }| {
+        let times = TextTimes { answered: clock::now(), ..times };
+        rpc.answer(&request, &served.spec, &outcome, &times)
+    };
+    text::run_call(shard, call, encode).await.map_err(|error| {
         let text = protocol_text::shown_text(&error);
         if text.len() == error.text().len() { error } else { Error::new(error.code(), text.to_owned()) }
-    })?;
-    let AnsweredText { request, served, outcome, times } = answered;
-    let times = TextTimes { answered: clock::now(), ..times };
-    rpc.answer(&request, &served.spec, &outcome, &times)
+    })
 }
 
 fn settle(entry: &AccessEntry, outcome: &Result<Bytes, Error>) {

@@ -20,6 +20,7 @@ use crate::shard::Shard;
 use crate::shard::requests::access::AccessEntry;
 use crate::shard::requests::infer::{Arrival, RequestMetrics};
 use crate::shard::requests::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
+use crate::shard::requests::tei_metrics::{self, TeiCount};
 use crate::shard::requests::tracing::{FrontTrace, HttpTrace, ShownFailure};
 use crate::time::Instant;
 use crate::wire::message::Reply;
@@ -64,6 +65,8 @@ pub struct TextWork<'a> {
     pub trace: Option<Rc<FrontTrace>>,
     /// The header fields that are forwarded to the model.
     pub forwarded: Option<ForwardedFields>,
+    /// True for a text of a stream.
+    pub is_streamed: bool,
 }
 
 /// A call with its outcome.
@@ -142,17 +145,19 @@ async fn answer(shard: &Rc<Shard>, message: TextMessage<'_>) -> Result<Reply, Er
     check_size(body.len())?;
     // The texts are copied out of the body, and once more into a tensor.
     memory.grow(body.len().saturating_mul(2))?;
-    let request = TextRequest::read(path, &body)?;
+    let request = TextRequest::read(path, &body).inspect_err(|error| tei_metrics::count_unread(shard, error))?;
     drop(body);
     let arrival = Arrival::of_client(received, None);
-    let call = TextWork { request, model, memory, arrival, entry, trace, forwarded };
-    let AnsweredText { request, served, outcome, times } = run_call(shard, call).await?;
+    let call = TextWork { request, model, memory, arrival, entry, trace, forwarded, is_streamed: false };
     let id = format!("{:016x}", received.since(Instant::ZERO).as_nanos());
     let created = clock::epoch_millis(clock::now()) / MILLIS_IN_SECOND;
-    let facts = AnswerFacts { id: &id, created, tokens: times.tokens };
-    let mut reply = text::reply(text::encode(&request, &served.spec, &outcome, facts)?);
-    reply.fields.extend(TextTimes { answered: clock::now(), ..times }.fields());
-    Ok(reply)
+    let encode = |AnsweredText { request, served, outcome, times }| {
+        let facts = AnswerFacts { id: &id, created, tokens: times.tokens };
+        let mut reply = text::reply(text::encode(&request, &served.spec, &outcome, facts)?);
+        reply.fields.extend(TextTimes { answered: clock::now(), ..times }.fields());
+        Ok(reply)
+    };
+    run_call(shard, call, encode).await
 }
 
 const MILLIS_IN_SECOND: u64 = 1_000;
@@ -169,12 +174,30 @@ pub fn check_size(size: usize) -> Result<(), Error> {
     Err(Error::new(Code::TooLarge, text))
 }
 
-/// Runs a call on its model, or on the tokenizer of that.
+/// Runs a call on its model, or on the tokenizer of that, and encodes the answer.
 ///
 /// # Errors
-/// Those of the call, of the model, and of its queue.
-pub async fn run_call(shard: &Rc<Shard>, call: TextWork<'_>) -> Result<AnsweredText, Error> {
-    let TextWork { request: call, model, memory, arrival, entry, trace, forwarded } = call;
+/// Those of the call, of the model, of its queue, and of the encoding.
+pub async fn run_call<T>(
+    shard: &Rc<Shard>,
+    call: TextWork<'_>,
+    encode: impl FnOnce(AnsweredText) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let TextWork { request, model, is_streamed, .. } = &call;
+    let is_named = model.is_some() || request.model.is_some();
+    let count = shard.cells.tei.as_deref().map(|cells| TeiCount::open(cells, request, is_named, *is_streamed));
+    let outcome = run_model(shard, call, count.as_ref()).await;
+    let Some(mut count) = count else { return encode(outcome?) };
+    if let Ok(AnsweredText { served, outcome, times, .. }) = &outcome {
+        count.handle_outcome(&served.spec, outcome, *times);
+    }
+    let answer = outcome.and_then(encode);
+    count.settle(&answer);
+    answer
+}
+
+async fn run_model(shard: &Rc<Shard>, call: TextWork<'_>, count: Option<&TeiCount<'_>>) -> Result<AnsweredText, Error> {
+    let TextWork { request: call, model, memory, arrival, entry, trace, forwarded, .. } = call;
     let name = model_name(shard, &call, model.or(call.model.as_deref()))?;
     entry.note_asked(&name, None, "");
     shard.models.want(&name, arrival.deadline).await?;
@@ -183,6 +206,7 @@ pub async fn run_call(shard: &Rc<Shard>, call: TextWork<'_>) -> Result<AnsweredT
         let model = shard.models.find(&name, None)?;
         entry.note_model(&model, "");
         let served = Arc::clone(model.served());
+        count.inspect(|count| count.handle_model(&call, &served.spec, false));
         let (own, spec) = (call.clone(), Arc::clone(&served.spec));
         // Tokens take microseconds each, and a body may have a million.
         let outcome = Box::pin(shard.server_context.offload(move || tokens(&own, &spec))).await?;
@@ -193,7 +217,9 @@ pub async fn run_call(shard: &Rc<Shard>, call: TextWork<'_>) -> Result<AnsweredT
     let decode = |_: Option<&_>, _: &mut ReceiveReservation| {
         let model = shard.models.find(&name, None)?;
         let spec = &model.served().spec;
-        let mut request = text::request(&call, spec)?;
+        let request = text::request(&call, spec);
+        count.inspect(|count| count.handle_model(&call, spec, request.is_ok()));
+        let mut request = request?;
         policy::forward(forwarded.as_ref(), spec, &mut request)?;
         entry.note_model(&model, "");
         Ok((model, request))

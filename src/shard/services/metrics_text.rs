@@ -9,6 +9,7 @@ use crate::log;
 use crate::metrics::{self, CustomFamily, CustomSeries, LoadFigures, ModelFigures};
 use crate::model::config::namespace_label;
 use crate::model::repository::index::{ModelOverview, VersionOverview};
+use crate::protocol::text::TextTask;
 use crate::runtime::clock;
 use crate::runtime::executor;
 use crate::shard::Shard;
@@ -86,6 +87,11 @@ async fn text(shard: &Shard, shows_exemplars: bool) -> String {
     metrics::encode_model_cache(&mut text, &sources.model_cache, &shards);
     metrics::encode_memory(&mut text, &shard.server_context.memory.board, &shards);
     metrics::encode_run_memory(&mut text, sources.run_memory.refused());
+    if let Some(batches) = &sources.text_batches {
+        let cells: Vec<_> = shards.iter().filter_map(|cells| cells.tei.as_deref()).collect();
+        let of_texts = served.iter().zip(&models).filter(|(served, _)| TextTask::of(&served.spec).is_some());
+        metrics::encode_tei(&mut text, &cells, batches, of_texts.map(|(_, figures)| figures.pending).sum());
+    }
     metrics::encode_log_lines(&mut text, &log::losses());
     if let Some(queue) = &shard.server_context.traces.queue {
         let (written, dropped) = queue.counts();

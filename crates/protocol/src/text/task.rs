@@ -211,17 +211,22 @@ pub fn tokenizer(spec: &ModelSpec) -> Option<&dyn ShowsTokens> {
 
 /// The number of tokens of all texts, if the model counts them.
 pub fn token_count(spec: &ModelSpec, outputs: &[Tensor]) -> Option<u64> {
+    Some(token_counts(spec, outputs)?.iter().sum())
+}
+
+/// The number of tokens of each text, if the model counts them.
+pub fn token_counts(spec: &ModelSpec, outputs: &[Tensor]) -> Option<SmallVec<[u64; 32]>> {
     let tensor = outputs.get(spec.output_index(TOKEN_COUNT)?)?;
     if tensor.is_missing() {
         return None;
     }
     match tensor.datatype {
         Datatype::Int64 => {
-            Some(tensor.contents.as_chunks().0.iter().map(|count| i64::from_le_bytes(*count).unsigned_abs()).sum())
+            Some(tensor.contents.as_chunks().0.iter().map(|count| i64::from_le_bytes(*count).unsigned_abs()).collect())
         }
         Datatype::Int32 => {
             let counts = tensor.contents.as_chunks().0.iter();
-            Some(counts.map(|count| u64::from(i32::from_le_bytes(*count).unsigned_abs())).sum())
+            Some(counts.map(|count| u64::from(i32::from_le_bytes(*count).unsigned_abs())).collect())
         }
         _ => None,
     }
