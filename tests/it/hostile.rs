@@ -1,5 +1,5 @@
 //! A malicious repository: each of its models fails alone, with a reason, and the server and the good models go on. No
-//! file outside the repository is read, and nothing large is taken into memory.
+//! file outside the repository is read with `--follow-links=false`, and nothing large is taken into memory.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -118,6 +118,7 @@ fn write(repository: &Path, outside: &Path) -> Vec<(&'static str, &'static str)>
     vec![
         ("config_out", "cannot be read"),
         ("cyclic", ""),
+        ("dangling", "symbolic link 'dangling' leads to 'nowhere', which does not exist"),
         ("external_full", "which does not lie beside it or below"),
         ("external_link", "keeps tensors in 'w', which cannot be read beneath the repository"),
         ("external_up", "keeps tensors in '../../../weights', which does not lie beside it or below"),
@@ -127,13 +128,15 @@ fn write(repository: &Path, outside: &Path) -> Vec<(&'static str, &'static str)>
         ("huge", "larger than"),
         ("labels_out", "cannot read 'labels_out/labels.txt'"),
         ("labels_up", "label_filename"),
+        ("linked_out", "out of the repository, which --follow-links=false refuses"),
+        ("loop", "symbolic link 'loop' leads to 'loop': it leads in a circle"),
         ("many", "more names than are listed"),
         ("nested", ""),
         ("no_text", ""),
         ("some", "has 1025 versions"),
         ("sparse", "larger than"),
         ("sparse_config", "larger than"),
-        ("version_out", "has no version directory"),
+        ("version_out", "symbolic link 'version_out/1' leads to"),
         ("weights_out", "cannot read 'weights_out/1/model.onnx'"),
         ("wide", ""),
         ("zeros", ""),
@@ -167,8 +170,13 @@ impl Drop for Memory {
 fn what_means_harm_fails_alone() {
     let (repository, outside) = (Memory::new(), Folder::new("outside"));
     let bad = write(repository.path(), outside.path());
-    let flags =
-        ["--exit-on-error=false", "--strict-readiness=false", "--model-control-mode=poll", "--repository-poll-secs=1"];
+    let flags = [
+        "--exit-on-error=false",
+        "--strict-readiness=false",
+        "--model-control-mode=poll",
+        "--repository-poll-secs=1",
+        "--follow-links=false",
+    ];
     let start = Instant::now();
     let server = Server::deuteron(repository.path(), &flags);
     let took = start.elapsed();

@@ -61,6 +61,7 @@ mod kernels;
 mod keys;
 mod kubernetes;
 mod large_json;
+mod links;
 mod load_trials;
 mod logging;
 mod many_models;

@@ -246,7 +246,8 @@ fn a_file_is_loaded_as_it_was_opened_and_by_its_path_where_it_keeps_tensors_in_o
         std::os::unix::fs::symlink(outside.path().join("weights"), version.join("out")).unwrap();
     }
     for flag in [flag(environment), "--backend-config=onnxruntime,engine=embedded".to_owned()] {
-        let server = start(&repository, &[&flag, "--exit-on-error=false", "--strict-readiness=false"], &[]);
+        let jail = "--follow-links=false";
+        let server = start(&repository, &[&flag, jail, "--exit-on-error=false", "--strict-readiness=false"], &[]);
         let is_library = flag.contains("library");
         let engine = if is_library { "with ONNX Runtime 1.31" } else { "with the embedded engine" };
         for name in ["plain", "beside"] {

@@ -22,9 +22,14 @@ fn lookup(warm_up: &str) -> String {
 
 /// The output of a server that cannot start on a repository.
 fn refusal(repository: &Path) -> String {
-    let flags = ["--http-port=0", "--grpc-port=0", "--metrics-port=0", "--backend-config=onnxruntime,engine=embedded"];
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_deuteron")).arg("serve").arg(repository).args(flags).output().unwrap();
+    let flags = ["--http-port=0", "--grpc-port=0", "--metrics-port=0", "--follow-links=false"];
+    let output = Command::new(env!("CARGO_BIN_EXE_deuteron"))
+        .arg("serve")
+        .arg(repository)
+        .args(flags)
+        .arg("--backend-config=onnxruntime,engine=embedded")
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(1));
     String::from_utf8(output.stderr).unwrap()
 }

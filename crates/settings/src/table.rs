@@ -149,6 +149,16 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         apply: |settings, value| set(&mut settings.repository_rules.has_namespaces, parse_bool(value)),
     },
     Flag {
+        names: &["follow-links"],
+        takes: One(BOOL),
+        default: Value("true"),
+        help: "Follow symbolic links that lead out of a repository on a disk; those in uploaded files and stores are \
+               never followed out of these",
+        apply: |settings, value| {
+            set(&mut settings.repository_rules.refuses_links, parse_bool(value).map(|follows| !follows))
+        },
+    },
+    Flag {
         names: &["trial-loads"],
         takes: One("after-start|all|off"),
         default: Text("after-start; with --exit-on-error=false all"),

@@ -421,6 +421,8 @@ pub struct RepositoryRules {
     pub load_retries: usize,
     /// True if each repository is a namespace of models (`--model-namespacing`).
     pub has_namespaces: bool,
+    /// True if links must not lead out of a repository (`--follow-links=false`).
+    pub refuses_links: bool,
 }
 
 impl Settings {

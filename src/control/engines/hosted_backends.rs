@@ -42,6 +42,7 @@ pub fn options(settings: &Settings) -> HostOptions {
     };
     HostOptions {
         backend_directory: settings.backend_directory.clone(),
+        follows_links: !settings.repository_rules.refuses_links,
         auto_complete: settings.auto_complete,
         finalize_max: settings.exit_timeout.min(PYTHON_FINALIZE_MAX),
         settings: settings.backend_config.libraries.iter().map(setting).collect(),

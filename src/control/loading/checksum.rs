@@ -87,9 +87,7 @@ impl VerifiedFiles {
         if self.files.is_empty() {
             return Ok(model);
         }
-        let repository = RepositoryRoot::open(&source.root);
-        let repository =
-            repository.map_err(|error| Error::unavailable(format!("the repository cannot be kept open: {error}")))?;
+        let repository = source.keep_open()?;
         Ok(Box::new(VettedModel { model, check: FileGuard { repository, files: self.clone() } }))
     }
 }

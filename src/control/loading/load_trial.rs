@@ -24,6 +24,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::control::loading::load_probe::{self, ProbeFindings};
 use crate::control::machine::process_memory;
+use crate::control::repository::beneath::LinkPolicy;
 use crate::control::repository::model_source::ModelSource;
 use crate::error::{Code, Error};
 use crate::limits::LOAD_PLACE_MAX;
@@ -66,6 +67,8 @@ pub struct TrialOrder {
     pub path: PathBuf,
     /// True if it is the repository.
     pub is_repository: bool,
+    /// True if links may lead out of it.
+    pub follows_links: bool,
     /// The model's name.
     pub name: String,
     /// The path of its directory in the repository, if that has another name; empty otherwise.
@@ -144,6 +147,7 @@ impl LoadTrials {
             memory: self.memory,
             path: path.to_owned(),
             is_repository,
+            follows_links: source.repository.links() == LinkPolicy::Followed,
             name: directory.name.clone(),
             renamed_from: if directory.is_renamed { directory.path.clone() } else { String::new() },
             version,
@@ -344,8 +348,9 @@ impl TrialOrder {
             Some((kind, text)) => (notation(*kind).to_string(), text.as_str()),
             None => (String::new(), ""),
         };
-        let numbers = [self.parent.into(), self.memory, self.version, u64::from(self.is_repository)];
-        let mut bytes: Vec<u8> = numbers.iter().flat_map(|number| format!("{number}\0").into_bytes()).collect();
+        let flags = [self.is_repository, self.follows_links].map(u64::from);
+        let numbers = [self.parent.into(), self.memory, self.version].into_iter().chain(flags);
+        let mut bytes: Vec<u8> = numbers.flat_map(|number| format!("{number}\0").into_bytes()).collect();
         let (path, renamed_from) = (self.path.as_os_str().as_bytes(), self.renamed_from.as_bytes());
         let findings = self.findings.encode();
         for field in [path, self.name.as_bytes(), renamed_from, findings.as_bytes(), given.as_bytes()] {
@@ -358,10 +363,10 @@ impl TrialOrder {
 
     /// Returns `None` if the bytes are not an order.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut fields = bytes.splitn(10, |byte| *byte == 0);
+        let mut fields = bytes.splitn(11, |byte| *byte == 0);
         let mut text = || String::from_utf8(fields.next()?.to_vec()).ok();
         let (parent, memory, version) = (text()?.parse().ok()?, text()?.parse().ok()?, text()?.parse().ok()?);
-        let is_repository = text()? == "1";
+        let (is_repository, follows_links) = (text()? == "1", text()? == "1");
         let path = PathBuf::from(OsString::from_vec(fields.next()?.to_vec()));
         let mut text = || String::from_utf8(fields.next()?.to_vec()).ok();
         let (name, renamed_from) = (text()?, text()?);
@@ -371,7 +376,7 @@ impl TrialOrder {
             "" => None,
             number => Some((*Notation::ALL.get(number.parse::<usize>().ok()?)?, config)),
         };
-        Some(Self { parent, memory, path, is_repository, name, renamed_from, version, findings, given })
+        Some(Self { parent, memory, path, is_repository, follows_links, name, renamed_from, version, findings, given })
     }
 }
 
@@ -386,6 +391,7 @@ mod tests {
             memory: 1 << 40,
             path: PathBuf::from(OsString::from_vec(b"/a b/\xff\n".to_vec())),
             is_repository: true,
+            follows_links: false,
             name: "m".to_owned(),
             renamed_from: String::new(),
             version: u64::MAX,
@@ -394,6 +400,7 @@ mod tests {
         };
         let given = TrialOrder {
             is_repository: false,
+            follows_links: true,
             renamed_from: ".".to_owned(),
             given: Some((Notation::Json, "{\"a\":\"\u{0}\"}".to_owned())),
             ..plain.clone()

@@ -11,12 +11,13 @@ use rustix::process::{Pid, Resource, Rlimit, Signal};
 use crate::control::loading::load_probe;
 use crate::control::loading::load_trial::{FAILED, TrialOrder, encode_report};
 use crate::control::loading::model_loader::{ModelLoader, ModelLocation};
+use crate::control::repository::beneath::LinkPolicy;
 use crate::control::repository::model_source::ModelSource;
 use crate::error::Error;
 use crate::limits::PYTHON_OOM_SCORE_STEP;
 use crate::log;
 use crate::queue::worker::panic_text;
-use crate::settings::{LogSettings, Settings};
+use crate::settings::{LogSettings, RepositoryRules, Settings};
 
 /// Loads the version of the order on standard input. Returns the exit status of the process.
 pub fn run(settings: &Settings) -> i32 {
@@ -45,11 +46,13 @@ fn try_load(settings: &Settings, order: TrialOrder) -> Result<(), Error> {
     limit(&order).map_err(|error| Error::internal(format!("a trial cannot limit itself: {error}")))?;
     // A model whose configuration allows both is loaded on the CPU here: loads on GPUs are not
     // tried.
-    let settings = Arc::new(Settings { uses_gpu_unasked: false, ..settings.clone() });
+    let TrialOrder { path, is_repository, follows_links, name, renamed_from, version, findings, given, .. } = order;
+    let repository_rules = RepositoryRules { refuses_links: !follows_links, ..settings.repository_rules };
+    let settings = Arc::new(Settings { uses_gpu_unasked: false, repository_rules, ..settings.clone() });
     let loader = ModelLoader::for_trial(&settings)?;
-    let TrialOrder { path, is_repository, name, renamed_from, version, findings, given, .. } = order;
+    let links = if follows_links { LinkPolicy::Followed } else { LinkPolicy::Confined };
     let source = match is_repository {
-        true => ModelSource::of_directory(path).map_err(|error| Error::unavailable(error.to_string()))?,
+        true => ModelSource::of_directory_with(path, links).map_err(|error| Error::unavailable(error.to_string()))?,
         false => ModelSource::open(&path, &settings)?,
     };
     let mut directory = match renamed_from.as_str() {

@@ -1,6 +1,7 @@
-//! File access beneath the directory of a model repository: neither `..` nor a symbolic link leads
-//! out of it (`openat2` with `RESOLVE_BENEATH`, or one component at a time if the system forbids or
-//! lacks that call).
+//! File access beneath the directory of a model repository. `..` never leads out of it. Symbolic links are followed
+//! out of a repository that the operator names, as its links are the operator's too (DVC, caches of the Hugging Face
+//! hub, shared disks); otherwise they do not lead out either (`openat2` with `RESOLVE_BENEATH`, or one component at a
+//! time if the system forbids or lacks that call).
 
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::CString;
@@ -14,7 +15,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, opena
 use rustix::io::Errno;
 
 use crate::limits::MODEL_ENTRIES_MAX;
-use crate::model::repository::{Listing, ListingEntry};
+use crate::model::repository::{Listing, ListingEntry, version};
 
 /// Names in one model repository: each poll lists them all.
 const MODELS_MAX: usize = 16_384;
@@ -25,6 +26,8 @@ const LEVELS: usize = 6;
 /// Levels below the repository's at which a link to a directory is followed. Mounts of models and versions are
 /// often links; a deeper link could lead back up and make the listing endless.
 const LINKED_LEVELS: usize = 1;
+/// The same if links may lead out of the repository: a model that is a directory may be a link in its version's.
+const FOLLOWED_LEVELS: usize = 2;
 
 /// Links that one path may lead through, as in Linux.
 const LINKS_MAX: usize = 40;
@@ -38,6 +41,18 @@ pub struct RepositoryRoot {
     /// True if the kernel resolves paths beneath it in one call. Sandboxes forbid that call, since
     /// they cannot look at its arguments: gVisor, systemd's `RestrictSUIDSGID=`.
     has_openat2: bool,
+    links: LinkPolicy,
+}
+
+/// The treatment of symbolic links that lead out of a repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkPolicy {
+    /// Refused: the files are those of a client or of a store.
+    Confined,
+    /// Followed.
+    Followed,
+    /// Refused by `--follow-links=false`.
+    Refused,
 }
 
 impl RepositoryRoot {
@@ -45,11 +60,16 @@ impl RepositoryRoot {
     ///
     /// # Errors
     /// The error of `open` when the path is not a readable directory.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(path: &Path, links: LinkPolicy) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(path, flags, Mode::empty())?;
         let has_openat2 = !matches!(open_at_once(&directory, ".", flags), Err(Errno::NOSYS | Errno::PERM));
-        Ok(Self { directory, has_openat2 })
+        Ok(Self { directory, has_openat2, links })
+    }
+
+    /// Returns the treatment of links that lead out.
+    pub const fn links(&self) -> LinkPolicy {
+        self.links
     }
 
     /// Lists the repository and each model's directory. A model that cannot be listed has the reason in its entry's
@@ -85,7 +105,7 @@ impl RepositoryRoot {
     /// # Errors
     /// When there is no such file beneath the repository.
     pub fn identity(&self, path: &str) -> io::Result<FileIdentity> {
-        FileIdentity::of(self.open_beneath(path, OFlags::PATH)?)
+        FileIdentity::of(self.open_told(path, OFlags::PATH)?)
     }
 
     /// Returns true if the repository has a directory of this name.
@@ -140,7 +160,7 @@ impl RepositoryRoot {
     /// # Errors
     /// When the file cannot be opened beneath the repository, or is not a regular file.
     pub fn open_file(&self, path: &str) -> io::Result<File> {
-        let file = File::from(self.open_beneath(path, OFlags::RDONLY)?);
+        let file = File::from(self.open_told(path, OFlags::RDONLY)?);
         if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
     }
 
@@ -149,11 +169,47 @@ impl RepositoryRoot {
         // with O_PATH, which opens nothing that could block.
         let extra = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
         let flags = flags | OFlags::CLOEXEC | extra;
+        // A path may come from a configuration, which a client may send; a link in the repository does not.
+        let is_plain = !path.starts_with('/') && path.split('/').all(|part| part != "..");
         let opened = match self.has_openat2 {
+            _ if is_plain && self.links == LinkPolicy::Followed => openat(&self.directory, path, flags, Mode::empty()),
             true => open_at_once(&self.directory, path, flags),
             false => open_by_component(&self.directory, path, flags),
         };
         Ok(opened?)
+    }
+
+    /// Opens a path; the error names a link that cannot be followed.
+    fn open_told(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+        self.open_beneath(path, flags).map_err(|error| self.link_fault(path).map_or(error, io::Error::other))
+    }
+
+    /// Returns the reason why a link on a path cannot be followed; `None` if there is no such link.
+    pub fn link_fault(&self, path: &str) -> Option<String> {
+        let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+        ends.filter_map(|end| path.get(..end)).filter(|part| !part.is_empty()).find_map(|part| self.fault_of_link(part))
+    }
+
+    fn fault_of_link(&self, path: &str) -> Option<String> {
+        let (above, name) = path.rsplit_once('/').unwrap_or((".", path));
+        let directory = self.open_beneath(above, OFlags::PATH | OFlags::DIRECTORY).ok()?;
+        let target = readlinkat(&directory, name, Vec::new()).ok()?;
+        let error = self.open_beneath(path, OFlags::PATH).err()?;
+        let why = match (Errno::from_io_error(&error), self.links) {
+            (Some(Errno::NOENT), _) => ", which does not exist".to_owned(),
+            (Some(Errno::LOOP), _) => ": it leads in a circle".to_owned(),
+            (Some(Errno::XDEV), LinkPolicy::Refused) => {
+                ", out of the repository, which --follow-links=false refuses".to_owned()
+            }
+            (Some(Errno::XDEV), _) => ", out of the model's files, which is refused".to_owned(),
+            _ => format!(", which cannot be opened: {error}"),
+        };
+        // A client who sends files learns nothing of the machine.
+        let target = match self.links {
+            LinkPolicy::Confined => "a place".to_owned(),
+            LinkPolicy::Followed | LinkPolicy::Refused => format!("'{}'", target.to_string_lossy().escape_debug()),
+        };
+        Some(format!("symbolic link '{}' leads to {target}{why}", path.escape_debug()))
     }
 
     /// Lists a directory and `levels` levels below it. `left` is the number of names that may still be listed.
@@ -168,37 +224,60 @@ impl RepositoryRoot {
                 continue;
             }
             *left = left.checked_sub(1).ok_or_else(|| io::Error::other("it has more names than are listed"))?;
-            let below = format!("{path}/{name}");
-            let is_followed = path == "." || levels + LINKED_LEVELS > LEVELS;
+            let below = if path == "." { name.to_owned() } else { format!("{path}/{name}") };
+            let linked_levels = if self.links == LinkPolicy::Followed { FOLLOWED_LEVELS } else { LINKED_LEVELS };
+            let is_followed = path == "." || levels + linked_levels > LEVELS;
             entries.push(self.entry(&below, name, &directory, is_followed)?);
         }
         // A Python environment has tens of thousands of files, which are not edited one by one.
-        if entries.iter().any(|entry| ENVIRONMENT_MARKS.contains(&entry.name.as_str())) {
-            return Ok(entries);
+        if entries.iter().any(|(entry, _)| ENVIRONMENT_MARKS.contains(&entry.name.as_str())) {
+            return Ok(entries.into_iter().map(|(entry, _)| entry).collect());
         }
         // In a second pass, so that a directory with too many names is refused before any of them is opened.
-        for entry in entries.iter_mut().filter(|entry| entry.is_directory && levels > 0) {
-            entry.children = self.entries(&format!("{path}/{}", entry.name), levels - 1, left)?;
+        for (entry, is_link) in entries.iter_mut().filter(|(entry, _)| entry.is_directory && levels > 0) {
+            let mut rest = *left;
+            match self.entries(&format!("{path}/{}", entry.name), levels - 1, &mut rest) {
+                Ok(children) => (entry.children, *left) = (children, rest),
+                // A link may lead to data of any size, which are not the model's files.
+                Err(_) if *is_link && version(&entry.name).is_none() => {}
+                Err(error) => return Err(error),
+            }
         }
-        Ok(entries)
+        Ok(entries.into_iter().map(|(entry, _)| entry).collect())
     }
 
-    /// Returns the entry of one name in a directory: a file with its stamp, or a directory. A link
-    /// counts as its target if the target is beneath the repository; a link to a directory counts
-    /// as a directory only if `is_followed`.
-    fn entry(&self, path: &str, name: &str, directory: &OwnedFd, is_followed: bool) -> io::Result<ListingEntry> {
+    /// Returns the entry of one name in a directory, a file with its stamp or a directory, and true if it is a link.
+    /// A link counts as its target if it may be followed; a link to a directory counts as a directory only if
+    /// `is_followed`.
+    fn entry(
+        &self,
+        path: &str,
+        name: &str,
+        directory: &OwnedFd,
+        is_followed: bool,
+    ) -> io::Result<(ListingEntry, bool)> {
         let plain = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(plain) => plain,
             // Removed between the listing and now.
-            Err(Errno::NOENT) => return Ok(ListingEntry { name: name.to_owned(), ..ListingEntry::default() }),
+            Err(Errno::NOENT) => return Ok((ListingEntry { name: name.to_owned(), ..ListingEntry::default() }, false)),
             Err(error) => return Err(error.into()),
         };
         let is_link = FileType::from_raw_mode(plain.st_mode) == FileType::Symlink;
         let target = || self.open_beneath(path, OFlags::PATH).and_then(|file| Ok(rustix::fs::fstat(file)?));
-        let status = if is_link { target().unwrap_or(plain) } else { plain };
+        let followed = if is_link { target().ok() } else { Some(plain) };
+        // A link that cannot be followed may stand for a model or a version, unless it leads to a file.
+        let leads_to_file = || {
+            rustix::fs::statat(directory, name, AtFlags::empty())
+                .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) != FileType::Directory)
+        };
+        let fault = match followed {
+            None if is_followed && !leads_to_file() => self.link_fault(path),
+            _ => None,
+        };
+        let status = followed.unwrap_or(plain);
         let is_directory = FileType::from_raw_mode(status.st_mode) == FileType::Directory && (!is_link || is_followed);
         let stamp = if is_directory { 0 } else { stamp(&status) };
-        Ok(ListingEntry { name: name.to_owned(), is_directory, stamp, ..ListingEntry::default() })
+        Ok((ListingEntry { name: name.to_owned(), is_directory, stamp, fault, ..ListingEntry::default() }, is_link))
     }
 }
 
@@ -315,7 +394,7 @@ mod tests {
             std::fs::write(mark, "").unwrap();
             std::fs::create_dir_all(root.join("m").join(folder).join("lib/deep")).unwrap();
         }
-        let model = RepositoryRoot::open(&root).unwrap().list_model("m");
+        let model = RepositoryRoot::open(&root, LinkPolicy::Followed).unwrap().list_model("m");
         let below = |folder: &str| {
             let folder = model.children.iter().find(|entry| entry.name == folder).unwrap();
             let lib = folder.children.iter().find(|entry| entry.name == "lib").unwrap();
@@ -336,7 +415,8 @@ mod tests {
         symlink(root.join("secret"), inside.join("m/absolute")).unwrap();
         symlink("labels.txt", inside.join("m/near")).unwrap();
         for has_openat2 in [true, false] {
-            let repository = RepositoryRoot { has_openat2, ..RepositoryRoot::open(&inside).unwrap() };
+            let repository =
+                RepositoryRoot { has_openat2, ..RepositoryRoot::open(&inside, LinkPolicy::Confined).unwrap() };
             read_all(&repository);
         }
         std::fs::remove_dir_all(&root).unwrap();
@@ -355,6 +435,81 @@ mod tests {
         let listing = repository.list().unwrap();
         let model = listing.entries.iter().find(|entry| entry.name == "m").unwrap();
         assert!(model.children.iter().any(|child| child.name == "1" && child.is_directory));
+    }
+
+    #[test]
+    fn a_link_out_is_followed_or_named_and_dots_are_never_followed_out() {
+        let root = std::env::temp_dir().join(format!("deuteron-links-{}", std::process::id()));
+        let inside = root.join("models");
+        std::fs::create_dir_all(inside.join("m/1")).unwrap();
+        std::fs::create_dir_all(root.join("else/2/saved/variables")).unwrap();
+        std::fs::write(root.join("blob"), "b").unwrap();
+        let blob = root.join("blob").display().to_string();
+        let folder = root.join("else").display().to_string();
+        for (target, link) in [
+            (blob.as_str(), "m/out"),
+            (&folder, "linked"),
+            (&format!("{folder}/2"), "m/2"),
+            (&format!("{folder}/2/saved"), "m/1/saved"),
+            ("gone", "m/3"),
+            ("/gone", "dangling"),
+            ("loop", "loop"),
+            (&blob, "README.md"),
+        ] {
+            symlink(target, inside.join(link)).unwrap();
+        }
+        let open = |links| RepositoryRoot::open(&inside, links).unwrap();
+        let text = |links, path: &str| match open(links).read(path, 9) {
+            Ok(bytes) => String::from_utf8(bytes).unwrap(),
+            Err(error) => error.to_string(),
+        };
+        let leads = format!("symbolic link 'm/out' leads to '{blob}'");
+        assert_eq!(text(LinkPolicy::Followed, "m/out"), "b");
+        let refused = ", out of the repository, which --follow-links=false refuses";
+        assert_eq!(text(LinkPolicy::Refused, "m/out"), format!("{leads}{refused}"));
+        let confined = "symbolic link 'm/out' leads to a place, out of the model's files, which is refused";
+        assert_eq!(text(LinkPolicy::Confined, "m/out"), confined);
+        assert_eq!(text(LinkPolicy::Followed, "m/3"), "symbolic link 'm/3' leads to 'gone', which does not exist");
+        assert_eq!(text(LinkPolicy::Followed, "loop/x"), "symbolic link 'loop' leads to 'loop': it leads in a circle");
+        for path in ["../blob", "m/../../blob", "linked/../blob", &blob] {
+            assert!(open(LinkPolicy::Followed).read(path, 9).is_err(), "{path}");
+        }
+        let shown = |links| {
+            let entries = open(links).list().unwrap().entries;
+            let mut shown: Vec<_> = entries.iter().flat_map(|entry| entry.children.iter().chain([entry])).collect();
+            shown.sort_by(|one, other| one.name.cmp(&other.name));
+            let kind = |entry: &ListingEntry| match (entry.is_directory, &entry.fault) {
+                (true, _) => "/",
+                (false, Some(_)) => "!",
+                (false, None) => "",
+            };
+            let shown: Vec<_> = shown.into_iter().map(|entry| format!("{}{}", entry.name, kind(entry))).collect();
+            shown.join(" ")
+        };
+        assert_eq!(shown(LinkPolicy::Followed), "1/ 2/ 2/ 3! README.md dangling! linked/ loop! m/ out");
+        assert_eq!(shown(LinkPolicy::Refused), "1/ 2! 3! README.md dangling! linked! loop! m/ out");
+        let model = open(LinkPolicy::Followed).list_model("m");
+        let one = model.children.iter().find(|entry| entry.name == "1").unwrap();
+        assert_eq!(one.children[0].children[0].name, "variables", "a linked directory in a version is listed");
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_link_to_more_files_than_are_listed_counts_as_empty() {
+        let root = std::env::temp_dir().join(format!("deuteron-large-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("models/m/1")).unwrap();
+        std::fs::create_dir_all(root.join("data")).unwrap();
+        for index in 0..=MODEL_ENTRIES_MAX {
+            symlink("x", root.join(format!("data/{index}"))).unwrap();
+        }
+        symlink(root.join("data"), root.join("models/m/data")).unwrap();
+        let repository = RepositoryRoot::open(&root.join("models"), LinkPolicy::Followed).unwrap();
+        let model = repository.list_model("m");
+        let data = model.children.iter().find(|entry| entry.name == "data").unwrap();
+        assert!(model.fault.is_none() && data.is_directory && data.children.is_empty(), "{:?}", model.fault);
+        std::fs::rename(root.join("models/m/data"), root.join("models/m/2")).unwrap();
+        assert!(repository.list_model("m").fault.is_some(), "a version is not left out");
+        std::fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]
@@ -379,8 +534,10 @@ mod tests {
         ] {
             symlink(target, inside.join(link)).unwrap();
         }
-        let roots =
-            [true, false].map(|has_openat2| RepositoryRoot { has_openat2, ..RepositoryRoot::open(&inside).unwrap() });
+        let roots = [true, false].map(|has_openat2| RepositoryRoot {
+            has_openat2,
+            ..RepositoryRoot::open(&inside, LinkPolicy::Confined).unwrap()
+        });
         let paths = [
             "file",
             "a/b/file",

@@ -4,11 +4,14 @@
 //! file. A directory with nothing but one ONNX file, whatever its name, counts as that file. The
 //! contents of a store are read in its mirror ([`StoreMirror`]).
 
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::control::repository::beneath::RepositoryRoot;
+use crate::control::repository::beneath::{LinkPolicy, RepositoryRoot};
 use crate::control::repository::stores::mirror::{StoreLease, StoreMirror};
 use crate::control::repository::stores::{self, StoreNames};
 use crate::control::repository::{hub_cache, hub_folder};
@@ -29,6 +32,9 @@ use crate::steps;
 /// Models of a repository that an error names.
 const NAMES_SHOWN: usize = 5;
 
+/// Ignored entries of a repository that the log names.
+const IGNORED_SHOWN: usize = 32;
+
 /// An opened path with one model or many.
 pub struct ModelSource {
     /// The directory beneath which files are read.
@@ -38,12 +44,14 @@ pub struct ModelSource {
     kind: SourceKind,
     /// The store that the path mirrors.
     store: Option<StoreMirror>,
+    /// A hash of the ignored entries that the log named.
+    ignored: AtomicU64,
 }
 
 enum SourceKind {
     /// One model's directory, as named on the command line.
     Directory(PathBuf),
-    /// An ONNX file, as named on the command line, and its path with links resolved; or the only one in a directory, twice.
+    /// An ONNX file, as named on the command line, and its path beneath the root; or the only one in a directory, twice.
     File(PathBuf, PathBuf),
     /// A directory of models.
     Repository,
@@ -59,7 +67,7 @@ impl ModelSource {
     /// `InvalidArgument` when the path cannot be opened or listed, or is a repository although `--model-name` is given.
     pub fn open(path: &Path, settings: &Settings) -> Result<Self, Error> {
         match StoreUrl::read(path) {
-            None => Self::open_path(path, settings),
+            None => Self::open_path(path, settings, links_of(settings)),
             Some(url) => Self::open_store(url.map_err(Error::invalid)?, settings),
         }
     }
@@ -80,39 +88,32 @@ impl ModelSource {
         };
         if is_one {
             warn_of_copies(store.mirror_all());
-            return Ok(Self { store: Some(store), ..Self::open_path(&tree, settings)? });
+            return Ok(Self { store: Some(store), ..Self::open_path(&tree, settings, LinkPolicy::Confined)? });
         }
         let opened = Self::of_directory(tree).map_err(|error| Error::internal(error.to_string()))?;
         Ok(Self { store: Some(store), ..opened })
     }
 
-    fn open_path(path: &Path, settings: &Settings) -> Result<Self, Error> {
+    fn open_path(path: &Path, settings: &Settings, links: LinkPolicy) -> Result<Self, Error> {
         if path.is_file() {
-            // A link may lead anywhere here: the user named the path.
-            let file = path.canonicalize().map_err(|error| io_error("open the model", path, &error))?;
-            let root = file.parent().unwrap_or(Path::new("/")).to_path_buf();
-            let repository = RepositoryRoot::open(&root).map_err(|error| io_error("open the model", path, &error))?;
-            return Ok(Self { repository, root, kind: SourceKind::File(path.to_path_buf(), file), store: None });
+            return Self::open_one(path, links);
         }
         let repository =
-            RepositoryRoot::open(path).map_err(|error| io_error("open the model repository", path, &error))?;
+            RepositoryRoot::open(path, links).map_err(|error| io_error("open the model repository", path, &error))?;
         let listing = repository.list().map_err(|error| io_error("list", path, &error))?;
         if listing.is_saved_model() {
             // A model's directory lies in the one around it, as a file does.
-            let model = path.canonicalize().map_err(|error| io_error("open the model", path, &error))?;
-            let root = model.parent().unwrap_or(Path::new("/")).to_path_buf();
-            let repository = RepositoryRoot::open(&root).map_err(|error| io_error("open the model", path, &error))?;
-            return Ok(Self { repository, root, kind: SourceKind::File(model.clone(), model), store: None });
+            return Self::open_one(path, links);
         }
         if let Some(cached) = hub_cache::find(path, &listing) {
-            let repository =
-                RepositoryRoot::open(&cached.root).map_err(|error| io_error("open the model", &cached.root, &error))?;
+            let repository = RepositoryRoot::open(&cached.root, links);
+            let repository = repository.map_err(|error| io_error("open the model", &cached.root, &error))?;
             let name = settings.model_name.clone().unwrap_or(cached.name);
             let kind = SourceKind::Cached { given: path.to_path_buf(), snapshot: cached.snapshot, name };
-            return Ok(Self { repository, root: cached.root, kind, store: None });
+            return Ok(Self::new(repository, cached.root, kind));
         }
-        if let Some(only) = lone_model(path, &listing, settings) {
-            return Self::open(&only, settings);
+        if let Some(only) = lone_model(path, &listing, settings, links) {
+            return Self::open_path(&only, settings, links);
         }
         let kind = match (listing.is_model(), listing.lone_onnx_file()) {
             (true, _) => SourceKind::Directory(path.to_path_buf()),
@@ -120,15 +121,52 @@ impl ModelSource {
             (false, None) if settings.model_name.is_some() => return Err(misplaced_name(path, &listing)),
             (false, None) => SourceKind::Repository,
         };
-        Ok(Self { repository, root: path.to_path_buf(), kind, store: None })
+        Ok(Self::new(repository, path.to_path_buf(), kind))
     }
 
-    /// Opens a directory as a repository without looking at its contents.
+    /// Opens a model that is one file or directory, in the directory around it. A link keeps the name that the user gave it:
+    /// its target may have another, as in caches. Refused links are resolved here, for the user named the path.
+    fn open_one(path: &Path, links: LinkPolicy) -> Result<Self, Error> {
+        let failed = |error: io::Error| io_error("open the model", path, &error);
+        let absolute = std::path::absolute(path).map_err(failed)?;
+        let named = absolute.file_name().filter(|_| links == LinkPolicy::Followed);
+        let model = match (absolute.parent(), named) {
+            (Some(above), Some(name)) => above.canonicalize().map_err(failed)?.join(name),
+            _ => path.canonicalize().map_err(failed)?,
+        };
+        let root = model.parent().unwrap_or(Path::new("/")).to_path_buf();
+        let repository = RepositoryRoot::open(&root, links).map_err(failed)?;
+        let given = if path.is_file() { path.to_path_buf() } else { model.clone() };
+        Ok(Self::new(repository, root, SourceKind::File(given, model)))
+    }
+
+    const fn new(repository: RepositoryRoot, root: PathBuf, kind: SourceKind) -> Self {
+        Self { repository, root, kind, store: None, ignored: AtomicU64::new(0) }
+    }
+
+    /// Opens its directory once more, to keep it open.
+    ///
+    /// # Errors
+    /// `Unavailable` if it cannot be opened.
+    pub fn keep_open(&self) -> Result<RepositoryRoot, Error> {
+        let opened = RepositoryRoot::open(&self.root, self.repository.links());
+        opened.map_err(|error| Error::unavailable(format!("the repository cannot be kept open: {error}")))
+    }
+
+    /// Opens a directory as a repository without looking at its contents. No link leads out of it.
     ///
     /// # Errors
     /// The error of `open` when the path is not a readable directory.
     pub fn of_directory(root: PathBuf) -> io::Result<Self> {
-        Ok(Self { repository: RepositoryRoot::open(&root)?, root, kind: SourceKind::Repository, store: None })
+        Self::of_directory_with(root, LinkPolicy::Confined)
+    }
+
+    /// The same with a treatment of links.
+    ///
+    /// # Errors
+    /// As [`Self::of_directory`].
+    pub fn of_directory_with(root: PathBuf, links: LinkPolicy) -> io::Result<Self> {
+        Ok(Self::new(RepositoryRoot::open(&root, links)?, root, SourceKind::Repository))
     }
 
     /// Returns the path that it was opened with, and true if that is a directory of models.
@@ -169,6 +207,7 @@ impl ModelSource {
             Some(outcome) => warn_of_copies(outcome),
         };
         let mut found = self.scan_path(settings)?;
+        self.log_ignored(&found.ignored);
         for (name, error) in refused {
             let is_there = found.models.iter().any(|model| model.name == name);
             if !is_there && !name.is_empty() && found.refused.iter().all(|(other, _)| *other != name) {
@@ -176,6 +215,28 @@ impl ModelSource {
             }
         }
         Ok(found)
+    }
+
+    /// Logs the ignored entries, once until there are others.
+    fn log_ignored(&self, ignored: &[String]) {
+        let mut hasher = DefaultHasher::new();
+        ignored.hash(&mut hasher);
+        let hash = hasher.finish();
+        if ignored.is_empty() || self.ignored.swap(hash, Ordering::Relaxed) == hash {
+            return;
+        }
+        let root = self.root.display();
+        for name in ignored.iter().take(IGNORED_SHOWN) {
+            let why = match name {
+                name if is_hidden(name) => "hidden names are not models",
+                name if hub_cache::is_other(name) => "not a model of the hub's cache",
+                _ => "not a directory",
+            };
+            log::info(&format!("'{}' in '{root}' is ignored: {why}", name.escape_debug()));
+        }
+        if let Some(more) = ignored.len().checked_sub(IGNORED_SHOWN).filter(|more| *more > 0) {
+            log::info(&format!("{more} more entries of '{root}' are ignored"));
+        }
     }
 
     fn scan_path(&self, settings: &Settings) -> Result<FoundModels, Error> {
@@ -244,7 +305,10 @@ impl ModelSource {
                 }
             }
             if !self.repository.contains(name) {
-                let Some(cached) = self.cached_directory(name) else { return Ok(None) };
+                let Some(cached) = self.cached_directory(name) else {
+                    let fault = self.repository.link_fault(name);
+                    return fault.map_or(Ok(None), |fault| Err(Error::invalid(format!("model '{name}': {fault}"))));
+                };
                 let directory = hub_cache::read(&self.repository, &cached, None, name)?;
                 return Ok(Some(ModelDirectory { namespace: self.namespace(settings), ..directory }));
             }
@@ -309,7 +373,8 @@ impl ModelSource {
         }
         if let SourceKind::Repository = self.kind {
             let names = self.repository.names().map_err(|error| io_error("list", &self.root, &error))?;
-            let models = names.into_iter().filter(|entry| entry.is_directory && !is_hidden(&entry.name));
+            let is_model = |entry: &ListingEntry| entry.is_directory || entry.fault.is_some();
+            let models = names.into_iter().filter(|entry| is_model(entry) && !is_hidden(&entry.name));
             let models = models.map(|entry| entry.name).filter(|name| !hub_cache::is_other(name));
             return Ok(models.map(|name| hub_cache::model_name(&name).map_or(name.clone(), str::to_owned)).collect());
         }
@@ -411,16 +476,24 @@ pub fn has_backend_file(settings: &Settings) -> impl Fn(&str, &str) -> bool + '_
 }
 
 /// Returns the only model of a repository, if `--model-name` names it.
-fn lone_model(path: &Path, listing: &Listing, settings: &Settings) -> Option<PathBuf> {
+fn lone_model(path: &Path, listing: &Listing, settings: &Settings, links: LinkPolicy) -> Option<PathBuf> {
     settings.model_name.as_ref()?;
     if listing.is_model() || listing.lone_onnx_file().is_some() {
         return None;
     }
     let mut found = listing.find_models().models;
     let only = path.join(found.pop().filter(|_| found.is_empty())?.name);
-    // Nothing outside the repository is read, even through a link in it.
-    let is_beneath = only.canonicalize().ok()?.starts_with(path.canonicalize().ok()?);
-    is_beneath.then_some(only)
+    // A path is opened with its links resolved, which may not be followed.
+    let is_beneath = || Some(only.canonicalize().ok()?.starts_with(path.canonicalize().ok()?));
+    (links == LinkPolicy::Followed || is_beneath() == Some(true)).then_some(only)
+}
+
+/// The treatment of links in a repository that the operator names.
+const fn links_of(settings: &Settings) -> LinkPolicy {
+    match settings.repository_rules.refuses_links {
+        true => LinkPolicy::Refused,
+        false => LinkPolicy::Followed,
+    }
 }
 
 /// Returns the error for `--model-name` with a repository: the remedy depends on its models.
@@ -483,7 +556,9 @@ fn file_model(
         return Err(Error::invalid(format!("the name of '{}' is not UTF-8", given.display())));
     };
     let is_saved_model = repository.is_directory(&filename);
-    let Some(backend) = (if is_saved_model { Some(TENSORFLOW_BACKEND) } else { backend_of_file(&filename) }) else {
+    let named = |path: &Path| backend_of_file(path.file_name().and_then(|name| name.to_str()).unwrap_or_default());
+    let Some(backend) = (if is_saved_model { Some(TENSORFLOW_BACKEND) } else { named(file).or_else(|| named(given)) })
+    else {
         if let Some(advice) = pickle_advice(&filename) {
             return Err(Error::invalid(advice));
         }
@@ -516,7 +591,9 @@ fn directory_model(
     repository: &RepositoryRoot,
     settings: &Settings,
 ) -> Result<ModelDirectory, Error> {
-    let absolute = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    // A link has the name that the user gave it.
+    let absolute = std::path::absolute(path).ok().filter(|path| path.file_name().is_some());
+    let absolute = absolute.or_else(|| path.canonicalize().ok()).unwrap_or_else(|| path.to_path_buf());
     let directory = absolute.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     let mut model = ModelDirectory::of_listing(directory, listing)?;
     let foreign = foreign_config(&model, repository, Notation::Json.filename());

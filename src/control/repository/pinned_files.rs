@@ -9,7 +9,6 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 
 use crate::backend::{Backend, LoadedModel};
-use crate::control::repository::beneath::RepositoryRoot;
 use crate::control::repository::hub_graph::{self, OnnxPart};
 use crate::control::repository::model_source::ModelSource;
 use crate::error::Error;
@@ -151,9 +150,7 @@ impl PinnedFiles {
         if self.file.is_some() {
             return Ok(Arc::new(|| Ok(())));
         }
-        let repository = RepositoryRoot::open(&source.root);
-        let repository =
-            repository.map_err(|error| Error::unavailable(format!("the repository cannot be kept open: {error}")))?;
+        let repository = source.keep_open()?;
         let stamps = self.stamps.clone();
         Ok(Arc::new(move || match stamps.iter().find(|(path, stamp)| repository.stamp(path) != *stamp) {
             Some((path, _)) => {

@@ -417,7 +417,11 @@ mod tests {
         let check = |retries: usize, fails: usize, failure: LoadFailure, is_ending: bool, want: (bool, usize)| {
             let mut loads = 0;
             let settings = Settings {
-                repository_rules: RepositoryRules { load_retries: retries, has_namespaces: false },
+                repository_rules: RepositoryRules {
+                    load_retries: retries,
+                    has_namespaces: false,
+                    refuses_links: false,
+                },
                 ..Settings::default()
             };
             let outcome = with_retries(

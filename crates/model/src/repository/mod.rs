@@ -51,7 +51,7 @@ pub struct ListingEntry {
     pub children: Vec<ListingEntry>,
     /// A hash of the file's inode, size and modification time, to detect changes; 0 for a directory.
     pub stamp: u64,
-    /// The reason why the listing is incomplete; `None` if it is complete.
+    /// The reason why the listing is incomplete, such as a link that cannot be followed; `None` if it is complete.
     pub fault: Option<String>,
 }
 
@@ -124,7 +124,7 @@ impl Listing {
     pub fn find_models(&self) -> FoundModels {
         let mut found = FoundModels::default();
         for entry in &self.entries {
-            if !entry.is_directory || is_hidden(&entry.name) {
+            if (!entry.is_directory && entry.fault.is_none()) || is_hidden(&entry.name) {
                 found.ignored.push(entry.name.clone());
                 continue;
             }
@@ -194,7 +194,8 @@ impl ModelDirectory {
     /// `InvalidArgument` if the name is not valid, the listing is incomplete, or there are too many versions.
     pub fn from_entry(entry: &ListingEntry) -> Result<Self, Error> {
         name::check_model_name(&entry.name)?;
-        if let Some(fault) = &entry.fault {
+        let mut versions = entry.children.iter().filter(|child| version(&child.name).is_some());
+        if let Some(fault) = entry.fault.as_ref().or_else(|| versions.find_map(|child| child.fault.as_ref())) {
             return Err(Error::invalid(format!("model '{}': {fault}", entry.name)));
         }
         let is_version = |child: &&ListingEntry| child.is_directory && version(&child.name).is_some();

@@ -135,6 +135,7 @@ mod tests {
         };
         let options = HostOptions {
             backend_directory: "/b".into(),
+            follows_links: false,
             auto_complete: true,
             finalize_max: std::time::Duration::ZERO,
             settings: vec![

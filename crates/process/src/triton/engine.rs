@@ -122,11 +122,11 @@ impl TritonHost {
         let own = [&version_directory, model_directory].map(|directory| directory.join(file));
         if let Some(found) = own.into_iter().find(|path| path.is_file()) {
             let repository = model_directory.parent().and_then(|repository| repository.canonicalize().ok());
-            let is_within =
-                repository.is_some_and(|root| found.canonicalize().is_ok_and(|real| real.starts_with(root)));
+            let is_within = self.options.follows_links
+                || repository.is_some_and(|root| found.canonicalize().is_ok_and(|real| real.starts_with(root)));
             return is_within.then_some(found).ok_or_else(|| {
                 Error::invalid(format!(
-                    "backend library '{file}' leads out of the repository: put the file itself there"
+                    "backend library '{file}' is a link that leads out of the repository, which --follow-links=false refuses"
                 ))
             });
         }

@@ -106,6 +106,8 @@ impl BackendMetrics for ProcessMetrics {
 pub struct HostOptions {
     /// `--backend-directory`.
     pub backend_directory: PathBuf,
+    /// True if the library of a backend may be a link that leads out of its repository.
+    pub follows_links: bool,
     /// True if backends may complete configurations.
     pub auto_complete: bool,
     /// The time for which finalizing a model may delay the server's end.

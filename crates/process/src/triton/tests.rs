@@ -84,6 +84,7 @@ impl Trial {
         let setting = BackendSetting { backend: backend.to_owned(), key: "a".to_owned(), value: "b".to_owned() };
         let options = HostOptions {
             backend_directory: folder.join("backends"),
+            follows_links: false,
             auto_complete: true,
             finalize_max: std::time::Duration::from_secs(1),
             settings: vec![setting],

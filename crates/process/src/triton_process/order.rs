@@ -40,8 +40,9 @@ pub(super) struct InstanceOrder {
 impl LibraryOrder {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        let HostOptions { backend_directory, auto_complete, finalize_max, settings } = &self.options;
+        let HostOptions { backend_directory, follows_links, auto_complete, finalize_max, settings } = &self.options;
         put_path(backend_directory, &mut out);
+        out.push(u8::from(*follows_links));
         out.push(u8::from(*auto_complete));
         put_u64(u64::try_from(finalize_max.as_millis()).unwrap_or(u64::MAX), &mut out);
         put_count(settings.len(), &mut out);
@@ -65,12 +66,13 @@ impl LibraryOrder {
         let mut reader = PieceReader::new(bytes);
         let reader = &mut reader;
         let backend_directory = reader.path32()?;
-        let (auto_complete, finalize_max) = (reader.flag()?, Duration::from_millis(reader.u64()?));
+        let (follows_links, auto_complete) = (reader.flag()?, reader.flag()?);
+        let finalize_max = Duration::from_millis(reader.u64()?);
         let settings = reader.list32(|reader| {
             Ok(BackendSetting { backend: reader.string32()?, key: reader.string32()?, value: reader.string32()? })
         })?;
         let order = Self {
-            options: HostOptions { backend_directory, auto_complete, finalize_max, settings },
+            options: HostOptions { backend_directory, follows_links, auto_complete, finalize_max, settings },
             is_verbose: reader.flag()?,
             backend: reader.string32()?,
             file: reader.string32()?,
@@ -210,6 +212,7 @@ mod tests {
         LibraryOrder {
             options: HostOptions {
                 backend_directory: "/a b/backends".into(),
+                follows_links: false,
                 auto_complete: true,
                 finalize_max: Duration::from_secs(30),
                 settings: vec![BackendSetting {

@@ -1,0 +1,177 @@
+//! Symbolic links that lead out of a repository: followed in what the operator names, refused with
+//! `--follow-links=false` and in files of a client.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::folder::Folder;
+use crate::support::{http, onnx, repository, server::Server};
+
+const TENSORS: &str = "max_batch_size: 0 input { name: 'x' data_type: TYPE_FP32 dims: 2 }\n\
+                       output { name: 'y' data_type: TYPE_FP32 dims: 2 label_filename: 'labels.txt' }\n";
+
+/// Links of a repository into a cache beside it.
+struct Linked {
+    folder: Folder,
+}
+
+impl Linked {
+    fn new(name: &str) -> Self {
+        let folder = Folder::new(&format!("links-{name}"));
+        fs::create_dir_all(folder.path().join("cache")).unwrap();
+        fs::create_dir_all(folder.path().join("models")).unwrap();
+        Self { folder }
+    }
+
+    fn models(&self) -> PathBuf {
+        self.folder.path().join("models")
+    }
+
+    /// A file in the cache, by the name of its contents, and a link to it.
+    fn file(&self, link: &str, blob: &str, contents: &[u8]) {
+        let blob = self.folder.path().join("cache").join(blob);
+        fs::write(&blob, contents).unwrap();
+        let link = self.models().join(link);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(blob, link).unwrap();
+    }
+
+    /// A model whose every file is a link, one whose directory is, and one whose version is.
+    fn models_of_every_kind(&self) {
+        let weights = [10_f32, 20.0].map(f32::to_le_bytes).concat();
+        let config = format!("platform: 'onnxruntime_onnx' {TENSORS}");
+        self.file("files/config.pbtxt", "c0", config.as_bytes());
+        self.file("files/labels.txt", "c1", b"one\ntwo\n");
+        self.file("files/1/w.data", "c2", &weights);
+        fs::write(self.models().join("files/1/model.onnx"), onnx::add_external("w.data")).unwrap();
+        self.file("weights/1/model.onnx", "c3", &twice());
+        let elsewhere = self.folder.path().join("elsewhere");
+        let config = "backend: 'identity' max_batch_size: 0 input { name: 'x' data_type: TYPE_FP32 dims: 2 } \
+                      output { name: 'y' data_type: TYPE_FP32 dims: 2 }";
+        repository::add(&elsewhere, "whole", config, None);
+        symlink(elsewhere.join("whole"), self.models().join("directory")).unwrap();
+        repository::add(&self.models(), "version", config, None);
+        fs::remove_dir_all(self.models().join("version/1")).unwrap();
+        symlink(elsewhere.join("whole/1"), self.models().join("version/1")).unwrap();
+    }
+}
+
+/// Adds its input to itself.
+fn twice() -> Vec<u8> {
+    let graph = onnx::Onnx::default().node("Add", &["x", "x"], &["y"], &[]);
+    graph.input("x", onnx::FLOAT, &[2]).output("y", onnx::FLOAT, &[2]).into_bytes()
+}
+
+fn infer(server: &Server, model: &str) -> (u16, Value) {
+    let body = json!({"inputs": [{"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}]});
+    let path = format!("/v2/models/{model}/infer");
+    let answer = http::post(server.http(), &path, body.to_string().as_bytes()).unwrap();
+    (answer.status, serde_json::from_slice(&answer.body).unwrap())
+}
+
+/// The state and the reason of each model.
+fn index(server: &Server) -> Vec<(String, String)> {
+    let answer = http::post(server.http(), "/v2/repository/index", b"").unwrap();
+    let entries: Vec<Value> = serde_json::from_slice(&answer.body).unwrap();
+    let text = |entry: &Value, member: &str| entry[member].as_str().unwrap_or_default().to_owned();
+    entries.iter().map(|entry| (text(entry, "name"), text(entry, "reason"))).collect()
+}
+
+const LENIENT: [&str; 2] = ["--exit-on-error=false", "--strict-readiness=false"];
+
+#[test]
+fn files_versions_and_models_may_be_links_out_of_the_repository() {
+    let linked = Linked::new("followed");
+    linked.models_of_every_kind();
+    fs::write(linked.models().join("README.md"), "x").unwrap();
+    fs::create_dir(linked.models().join(".git")).unwrap();
+    let server = Server::deuteron(&linked.models(), &[]);
+    let same = [1.0, 2.0];
+    for (model, want) in [("files", [11.0, 22.0]), ("weights", [2.0, 4.0]), ("directory", same), ("version", same)] {
+        let (status, answer) = infer(&server, model);
+        assert_eq!((status, &answer["outputs"][0]["data"]), (200, &json!(want)), "{model}: {answer}");
+    }
+    let log = server.log();
+    for line in ["'README.md' in '", "is ignored: not a directory", "is ignored: hidden names are not models"] {
+        assert!(log.contains(line), "{line}\n{log}");
+    }
+}
+
+#[test]
+fn a_link_that_is_refused_or_leads_nowhere_is_named() {
+    let linked = Linked::new("refused");
+    linked.models_of_every_kind();
+    symlink("/nowhere/at/all", linked.models().join("dangling")).unwrap();
+    repository::add(&linked.models(), "half", "backend: 'identity'", None);
+    symlink("/nowhere/2", linked.models().join("half/2")).unwrap();
+    let check = |flags: &[&str], wanted: &[(&str, &str)]| {
+        let server = Server::deuteron(&linked.models(), &[&LENIENT[..], flags].concat());
+        let found = index(&server);
+        for (name, why) in wanted {
+            let (_, reason) = found.iter().find(|(have, _)| have == name).unwrap();
+            assert!(reason.contains(why), "{name}: {reason:?} does not say {why:?}");
+            assert_eq!(infer(&server, name).0, 404, "{name}");
+        }
+    };
+    let dangling = [
+        ("dangling", "symbolic link 'dangling' leads to '/nowhere/at/all', which does not exist"),
+        ("half", "symbolic link 'half/2' leads to '/nowhere/2', which does not exist"),
+    ];
+    check(&[], &dangling);
+    let refused = ", out of the repository, which --follow-links=false refuses";
+    let jailed = ["files", "weights", "directory", "version", "dangling", "half"].map(|name| (name, refused));
+    check(&["--follow-links=false"], &jailed);
+    // Models that are loaded on request are found by their names alone.
+    let server = Server::deuteron(&linked.models(), &["--model-control-mode=explicit"]);
+    let load = |name: &str| http::post(server.http(), &format!("/v2/repository/models/{name}/load"), b"").unwrap();
+    assert_ne!(load("dangling").status, 200);
+    assert_eq!(load("files").status, 200);
+    fs::remove_file(linked.folder.path().join("cache/c2")).unwrap();
+    assert_ne!(load("files").status, 200);
+    let log = server.log();
+    for text in ["symbolic link 'dangling' leads to '/nowhere/at/all'", "symbolic link 'files/1/w.data' leads to '"] {
+        assert!(log.contains(text), "{text}\n{log}");
+    }
+}
+
+#[test]
+fn a_trial_process_follows_the_links_that_its_server_follows() {
+    let linked = Linked::new("trial");
+    linked.models_of_every_kind();
+    let server = Server::deuteron(&linked.models(), &["--trial-loads=all"]);
+    for model in ["files", "weights"] {
+        assert_eq!(infer(&server, model).0, 200, "{}", server.log());
+    }
+}
+
+#[test]
+fn a_single_file_that_is_a_link_keeps_its_name() {
+    let linked = Linked::new("file");
+    linked.file("snapshot/adder.onnx", "9f86d081", &twice());
+    let server = Server::deuteron(&linked.models().join("snapshot/adder.onnx"), &[]);
+    let (status, answer) = infer(&server, "adder");
+    assert_eq!((status, &answer["outputs"][0]["data"]), (200, &json!([2.0, 4.0])), "{answer}");
+    drop(server);
+    // A refused link is resolved once, for the user named it: the name is still that of the link.
+    linked.file("snapshot/plain.onnx", "fd61a03a", &onnx::addsub());
+    let server = Server::deuteron(&linked.models().join("snapshot/plain.onnx"), &["--follow-links=false"]);
+    assert_eq!(http::get(server.http(), "/v2/models/plain/ready").unwrap().status, 200, "{}", server.log());
+}
+
+#[test]
+fn a_directory_of_a_model_that_is_a_link_has_the_name_of_the_link() {
+    let linked = Linked::new("named");
+    let elsewhere = linked.folder.path().join("elsewhere");
+    repository::add(&elsewhere, "0fa3", "", Some(&onnx::addsub()));
+    let link = linked.models().join("sums");
+    symlink(elsewhere.join("0fa3"), &link).unwrap();
+    let name = |path: &Path| {
+        let output = Command::new(env!("CARGO_BIN_EXE_deuteron")).args(["config", "show"]).arg(path).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(name(&link).contains("name: \"sums\""), "{}", name(&link));
+}
