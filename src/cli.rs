@@ -252,6 +252,7 @@ fn program_command() -> clap::Command {
         // As tritonserver's getopt_long takes them.
         .infer_long_args(true)
         .subcommands(commands())
+        .mut_subcommand("serve", |serve| serve.infer_long_args(true))
         .after_help(format!("{AFTER_HELP}\n\n{EXIT_CODES}"))
         .args_override_self(true)
         .max_term_width(100)
@@ -292,7 +293,6 @@ fn commands() -> Vec<clap::Command> {
         .arg(file_argument());
     vec![
         command("serve", "Serve models")
-            .infer_long_args(true)
             .override_usage("deuteron serve PATH... [FLAGS]")
             .args(settings::arguments())
             .after_help(AFTER_HELP),

@@ -69,12 +69,17 @@ pub fn merge_outputs(config: &mut ModelConfig) -> Vec<String> {
 }
 
 /// Fills in name, backend, platform and file name. `files` are the names in the first version's directory; `None`
-/// if the backend must not be derived from them.
+/// if the backend must not be derived from them. A renamed model has the directory's name in any case.
 ///
 /// # Errors
 /// `InvalidArgument` if the backend cannot be determined.
-pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[String]>) -> Result<(), Error> {
-    if config.name.is_empty() {
+pub fn fill_backend(
+    config: &mut ModelConfig,
+    directory: &str,
+    files: Option<&[String]>,
+    is_renamed: bool,
+) -> Result<(), Error> {
+    if is_renamed || config.name.is_empty() {
         directory.clone_into(&mut config.name);
     }
     let is_ensemble = matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_)));

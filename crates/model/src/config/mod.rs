@@ -188,11 +188,8 @@ impl ConfigDraft {
         let mut config: ModelConfig = text.message.transcode_to().map_err(|error| {
             Error::internal(format!("model '{directory}': its configuration cannot be decoded: {error}"))
         })?;
-        if is_renamed {
-            directory.clone_into(&mut config.name);
-        }
-        let repeated = complete::merge_outputs(&mut config);
-        complete::fill_backend(&mut config, directory, files)?;
+        let mut notes = complete::merge_outputs(&mut config);
+        complete::fill_backend(&mut config, directory, files, is_renamed)?;
         python::fill_runtime(&mut config, has_backend_file);
         // Before the check of fields: a configuration for another backend has many fields that are
         // not supported, and the backend is the better error.
@@ -205,8 +202,7 @@ impl ConfigDraft {
         } else {
             validate::platform(&config)?;
         }
-        let mut notes = supported::check_supported(directory, &text)?;
-        notes.extend(repeated);
+        notes.extend(supported::check_supported(directory, &text)?);
         if has_steps && is_python {
             let network = if config.backend == ONNX_BACKEND { " around model.onnx" } else { "" };
             notes.push(format!("{STEPS_FILENAME} is run{network} instead of {PYTHON_FILENAME}: --steps=off runs that"));
@@ -240,8 +236,7 @@ impl ConfigDraft {
         if draft.config.name == directory {
             return Ok(draft);
         }
-        // Last, as in Triton: other faults of a copied configuration are reported first, except those of GPUs, which the
-        // server may not have.
+        // Last, as in Triton: other faults of a copied configuration are reported first, but for those of GPUs.
         Err(draft.clone().without_gpus().stated_fault().unwrap_or_else(|| {
             Error::invalid(format!(
                 "unexpected directory name '{directory}' for model '{}', directory name must equal model name",
