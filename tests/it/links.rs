@@ -118,8 +118,8 @@ fn a_link_that_is_refused_or_leads_nowhere_is_named() {
         }
     };
     let dangling = [
-        ("dangling", "symbolic link 'dangling' leads to '/nowhere/at/all', which does not exist"),
-        ("half", "symbolic link 'half/2' leads to '/nowhere/2', which does not exist"),
+        ("dangling", "symbolic link 'dangling' leads to a place, which does not exist"),
+        ("half", "symbolic link 'half/2' leads to a place, which does not exist"),
     ];
     check(&[], &dangling);
     let refused = ", out of the repository, which --follow-links=false refuses";
@@ -133,7 +133,7 @@ fn a_link_that_is_refused_or_leads_nowhere_is_named() {
     fs::remove_file(linked.folder.path().join("cache/c2")).unwrap();
     assert_ne!(load("files").status, 200);
     let log = server.log();
-    for text in ["symbolic link 'dangling' leads to '/nowhere/at/all'", "symbolic link 'files/1/w.data' leads to '"] {
+    for text in ["symbolic link 'dangling' leads to a place", "symbolic link 'files/1/w.data' leads to a place"] {
         assert!(log.contains(text), "{text}\n{log}");
     }
 }

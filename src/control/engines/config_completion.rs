@@ -512,7 +512,7 @@ fn onnx_instances(compat: Compat, cores: usize) -> u8 {
     let default = CompletionRules::default().onnx_instances;
     match compat {
         Compat::Triton => default,
-        Compat::Protocol => default.min(u8::try_from(cores.max(1)).unwrap_or(default)),
+        Compat::Protocol | Compat::Tei => default.min(u8::try_from(cores.max(1)).unwrap_or(default)),
     }
 }
 

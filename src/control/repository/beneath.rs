@@ -204,11 +204,10 @@ impl RepositoryRoot {
             (Some(Errno::XDEV), _) => ", out of the model's files, which is refused".to_owned(),
             _ => format!(", which cannot be opened: {error}"),
         };
-        // A client who sends files learns nothing of the machine.
-        let target = match self.links {
-            LinkPolicy::Confined => "a place".to_owned(),
-            LinkPolicy::Followed | LinkPolicy::Refused => format!("'{}'", target.to_string_lossy().escape_debug()),
-        };
+        // Clients, who may see the text, learn nothing of the machine.
+        let is_shown = self.links != LinkPolicy::Confined && !target.as_bytes().starts_with(b"/");
+        let target =
+            if is_shown { format!("'{}'", target.to_string_lossy().escape_debug()) } else { "a place".to_owned() };
         Some(format!("symbolic link '{}' leads to {target}{why}", path.escape_debug()))
     }
 
@@ -463,7 +462,7 @@ mod tests {
             Ok(bytes) => String::from_utf8(bytes).unwrap(),
             Err(error) => error.to_string(),
         };
-        let leads = format!("symbolic link 'm/out' leads to '{blob}'");
+        let leads = "symbolic link 'm/out' leads to a place";
         assert_eq!(text(LinkPolicy::Followed, "m/out"), "b");
         let refused = ", out of the repository, which --follow-links=false refuses";
         assert_eq!(text(LinkPolicy::Refused, "m/out"), format!("{leads}{refused}"));
@@ -534,10 +533,8 @@ mod tests {
         ] {
             symlink(target, inside.join(link)).unwrap();
         }
-        let roots = [true, false].map(|has_openat2| RepositoryRoot {
-            has_openat2,
-            ..RepositoryRoot::open(&inside, LinkPolicy::Confined).unwrap()
-        });
+        let open = || RepositoryRoot::open(&inside, LinkPolicy::Confined).unwrap();
+        let roots = [true, false].map(|has_openat2| RepositoryRoot { has_openat2, ..open() });
         let paths = [
             "file",
             "a/b/file",
