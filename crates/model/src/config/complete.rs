@@ -58,7 +58,7 @@ pub fn merge_outputs(config: &mut ModelConfig) -> Vec<String> {
     let mut kept: Vec<ModelOutput> = Vec::with_capacity(config.output.len());
     for output in config.output.drain(..) {
         // Outputs of one name that differ are refused later.
-        if kept.iter().any(|first| *first == output) {
+        if kept.contains(&output) {
             notes.push(format!("output '{}' is listed twice; the first one is used", output.name));
         } else {
             kept.push(output);
