@@ -191,13 +191,14 @@ fn what_is_not_built_is_refused_by_name_at_load() {
 }
 
 #[test]
-fn nothing_outside_the_repository_becomes_a_model() {
+fn nothing_outside_the_repository_becomes_a_model_where_links_are_refused() {
     let outside = Folder::new("outside");
     identity(&outside, "secret", &["1"], "");
     let repository = Folder::new("linked");
     identity(&repository, "good", &["1"], "");
     std::os::unix::fs::symlink(outside.path().join("secret"), repository.path().join("secret")).unwrap();
-    let server = Server::deuteron(repository.path(), &[]);
+    let flags = ["--follow-links=false", "--exit-on-error=false", "--strict-readiness=false"];
+    let server = Server::deuteron(repository.path(), &flags);
     assert_eq!((infer(&server, "good").0, infer(&server, "secret").0), (200, 404));
     assert!(Path::new(&outside.path().join("secret")).exists());
 }
