@@ -325,7 +325,8 @@ fn leaving_twice_fails_an_assertion() {
 
 #[test]
 fn a_batch_of_many_rows_has_a_bounded_number_of_requests() {
-    let policy = Policy { rows_max: i32::MAX.unsigned_abs(), is_batched: true, ..Policy::default() };
+    let entries_max = BATCH_REQUESTS_MAX + 1;
+    let policy = Policy { rows_max: i32::MAX.unsigned_abs(), is_batched: true, entries_max, ..Policy::default() };
     let mut scheduler = Scheduler::new(policy);
     let now = Instant::from_micros(0);
     for _ in 0..=BATCH_REQUESTS_MAX {
