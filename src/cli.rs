@@ -249,10 +249,9 @@ fn program_command() -> clap::Command {
         // The first word is a command or a path; behind a path or a flag all words are paths.
         .args_conflicts_with_subcommands(true)
         .args(settings::arguments())
-        // As tritonserver's getopt_long takes them.
+        // As getopt_long of tritonserver and perf_analyzer takes them; commands inherit it.
         .infer_long_args(true)
         .subcommands(commands())
-        .mut_subcommand("serve", |serve| serve.infer_long_args(true))
         .after_help(format!("{AFTER_HELP}\n\n{EXIT_CODES}"))
         .args_override_self(true)
         .max_term_width(100)

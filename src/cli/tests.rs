@@ -206,6 +206,17 @@ fn the_flags_of_perf_analyzer_are_refused_for_bench_alone() {
 }
 
 #[test]
+fn flags_of_all_commands_may_be_abbreviated() {
+    for line in ["serve --model-repo=m", "--model-repo=m"] {
+        let Ok(Command::Serve(settings)) = read(line) else { panic!("{line}") };
+        assert_eq!(settings.repositories, [PathBuf::from("m")], "{line}");
+    }
+    assert!(read("m --strict-=false").unwrap_err().starts_with("flag '--strict-' is ambiguous: it may be "));
+    let Ok(Command::Bench(bench)) = read("bench -m m --request-c=4") else { panic!("bench") };
+    assert_eq!(bench.measurement.request_count, Some(4));
+}
+
+#[test]
 fn the_help_is_the_table() {
     let mut program = program_command().term_width(100);
     expect_file!["../../tests/snapshots/help.txt"].assert_eq(&program.render_help().to_string());
