@@ -133,7 +133,7 @@ const STATE_CLASSES = { ready: 'good', failed: 'bad' };
 function modelRow({ name, version, label, key, text }) {
   const own = { model: name, version };
   const isReady = text === 'ready';
-  const times = metrics.growth('deuteron_request_duration_us', own);
+  const times = metrics.requestTimes(own);
   const { requests, failures, batch } = metrics.ratesOf(key);
   const cell = (value, kind) => element('td', { className: kind, textContent: isReady ? value : '' });
   const row = element('tr', {},

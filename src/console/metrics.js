@@ -83,6 +83,9 @@ export function growth(name, wanted, span = WINDOW) {
   return all.map(([bound, count], i) => [bound, Math.max(0, count - (i ? all[i - 1][1] : 0))]);
 }
 
+// The growth of the histogram of a model's request times, its bounds in microseconds.
+export const requestTimes = (wanted) => growth('deuteron_request_duration_seconds', wanted).map(([bound, count]) => [bound * 1e6, count]);
+
 // A percentile by linear interpolation in its bucket, as Prometheus has it.
 export function percentile(buckets, share) {
   const total = buckets.reduce((all, [, count]) => all + count, 0);
@@ -112,7 +115,7 @@ export function addStatistics(stats) {
     if (own.minute.length && success.count < own.minute.at(-1)[1]) own.minute = [];
     own.minute = [...own.minute.filter(([time]) => time > at - MINUTE - WINDOW), sample];
     if (!own.hour.length || at - own.hour.at(-1)[0] >= HOUR_STEP) {
-      const p95 = percentile(growth('deuteron_request_duration_us', { model: name, version }), 0.95);
+      const p95 = percentile(requestTimes({ model: name, version }), 0.95);
       own.hour = [...own.hour.filter(([time]) => time > at - HOUR), [...sample.slice(0, 4), p95]];
     }
     histories.set(key, own);

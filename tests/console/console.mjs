@@ -48,7 +48,7 @@ await page.fill('#filter', 'FAILED');
 check((await rowNames()).join() === 'broken,cut_short', `a filter by state: ${await rowNames()}`);
 await page.fill('#filter', '');
 check(/^deuteron \d/.test(await page.textContent('#server')), 'its name and version');
-await page.waitForFunction(() => ['Connections', 'CPU of the machine'].every((name) => document.querySelector('#limits').textContent.includes(name)));
+await page.waitForFunction(() => ['Connections', 'CPU of the machine', 'Memory of the machine'].every((name) => document.querySelector('#limits').textContent.includes(name)));
 check(true, 'limits');
 check(!(await page.$$eval('meter', (all) => all.some((meter) => !meter.getAttribute('aria-label')))), 'meters have names');
 

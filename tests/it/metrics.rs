@@ -187,14 +187,14 @@ fn the_parser_of_openmetrics_reads_every_sample_of_the_plain_page_by_its_name() 
 }
 
 #[test]
-fn by_default_there_are_histograms_in_microseconds_and_no_family_of_what_is_off() {
+fn by_default_there_are_histograms_in_seconds_and_no_family_of_what_is_off() {
     let folder = Folder::new("metrics-default");
     let server = server(&folder, &["--allow-cpu-metrics=false"]);
     infer(&server, "ident");
     let page = page(&server);
     check_format(&page);
     for kind in ["request", "queue", "run"] {
-        let series = format!("deuteron_{kind}_duration_us_bucket{{model=\"ident\",version=\"1\",le=\"+Inf\"}}");
+        let series = format!("deuteron_{kind}_duration_seconds_bucket{{model=\"ident\",version=\"1\",le=\"+Inf\"}}");
         assert_eq!(value(&page, &series), 1.0);
     }
     for absent in ["nv_cache", "summary", "first_response", "nv_cpu", "nv_gpu"] {

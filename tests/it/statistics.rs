@@ -150,8 +150,9 @@ fn agrees_with_metrics(text: &str, model: &str, statistics: &Value) {
     equals("deuteron_batch_size_count", ran);
     equals("nv_inference_exec_count", ran);
     equals("deuteron_batch_size_sum", batches.iter().map(|batch| count(batch) * number(&batch["batch_size"])).sum());
-    equals("deuteron_queue_duration_us_count", number(&of["queue"]["count"]));
-    equals("deuteron_queue_duration_us_sum", number(&of["queue"]["ns"]) / 1e3);
+    equals("deuteron_queue_duration_seconds_count", number(&of["queue"]["count"]));
+    let sum = metric(text, "deuteron_queue_duration_seconds_sum", &labels);
+    assert!((sum * 1e9 - number(&of["queue"]["ns"])).abs() < 1.0, "{sum} s are not {} ns", of["queue"]["ns"]);
     let released = ["delay", "full", "idle", "preferred", "shape"].map(|reason| {
         metric(text, "deuteron_batches_total", &format!("model=\"{model}\",reason=\"{reason}\",version=\"1\""))
     });

@@ -675,6 +675,6 @@ fn buckets_of_openmetrics_name_the_last_traced_request_in_them() {
     let span = named(&spans, "worker");
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let ids = format!("worker {} {} True True", hex(&span.trace_id), hex(&span.span_id));
-    let names = ["queue", "request", "run"].map(|name| format!("deuteron_{name}_duration_us_bucket {ids}"));
+    let names = ["queue", "request", "run"].map(|name| format!("deuteron_{name}_duration_seconds_bucket {ids}"));
     assert_eq!(environment.evaluate(&program), names.join("; "));
 }

@@ -570,18 +570,18 @@ const FAMILIES: [MetricFamily; 30] = [
     MetricFamily::counter("deuteron_batches_total", "Batches that left the queue, by reason", MetricValue::Releases),
     MetricFamily::histogram("deuteron_batch_size", "Rows of the batches that ran", MetricValue::BatchSizes),
     MetricFamily::histogram(
-        "deuteron_request_duration_us",
-        "Durations of successful inference requests in microseconds (includes cached requests)",
+        "deuteron_request_duration_seconds",
+        "Durations of successful inference requests in seconds (includes cached requests)",
         MetricValue::Times(LatencyCells::request),
     ),
     MetricFamily::histogram(
-        "deuteron_queue_duration_us",
-        "Queue durations of successful inference requests in microseconds (includes cached requests)",
+        "deuteron_queue_duration_seconds",
+        "Queue durations of successful inference requests in seconds (includes cached requests)",
         MetricValue::Times(LatencyCells::queue),
     ),
     MetricFamily::histogram(
-        "deuteron_run_duration_us",
-        "Durations in the engine of successful inference requests in microseconds (does not include cached requests)",
+        "deuteron_run_duration_seconds",
+        "Durations in the engine of successful inference requests in seconds (does not include cached requests)",
         MetricValue::Times(LatencyCells::run),
     ),
     MetricFamily::gauge(

@@ -52,8 +52,8 @@ impl ExemplarCell {
 /// Appends an exemplar to the line of a bucket (OpenMetrics 1.0, "Exemplars"); the value is in microseconds.
 pub(super) fn encode(out: &mut String, exemplar: &Exemplar, nanos: u64) {
     let Exemplar { trace_id, span_id, epoch_millis } = exemplar;
-    let (value, at) = (Duration::from_nanos(nanos).as_secs_f64() * 1e6, Duration::from_millis(*epoch_millis));
-    let _ = write!(out, " # {{trace_id=\"{trace_id:032x}\",span_id=\"{span_id:016x}\"}} {value:.3}");
+    let (value, at) = (Duration::from_nanos(nanos).as_secs_f64(), Duration::from_millis(*epoch_millis));
+    let _ = write!(out, " # {{trace_id=\"{trace_id:032x}\",span_id=\"{span_id:016x}\"}} {value:.9}");
     let _ = write!(out, " {}.{:03}", at.as_secs(), at.subsec_millis());
 }
 
@@ -75,7 +75,7 @@ mod tests {
         let (last, nanos) = cell.read().unwrap();
         encode(&mut line, &last, nanos);
         let ids = "trace_id=\"00000000000000050000000000000002\",span_id=\"0000000000000002\"";
-        assert_eq!(line, format!("x 1 # {{{ids}}} 2.500 1.500"));
+        assert_eq!(line, format!("x 1 # {{{ids}}} 0.000002500 1.500"));
     }
 
     #[test]

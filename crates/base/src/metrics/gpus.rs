@@ -2,7 +2,7 @@
 //! that this server allocated on it, and the GPU executor's counters for a model. An unknown figure
 //! has no row.
 
-use std::fmt::Write;
+use std::fmt::{Display, Formatter, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -119,29 +119,49 @@ pub fn encode(out: &mut String, gpus: &[GpuCells]) {
     }
 }
 
-/// Rows of a model's metric: `(label, label value, count)`; the label is empty without one.
-type LabelledCounts = Vec<(&'static str, &'static str, u64)>;
+/// Rows of a model's metric: `(label, label value, value)`; the label is empty without one.
+type LabelledValues = Vec<(&'static str, &'static str, MetricNumber)>;
+
+/// A value of a metric.
+enum MetricNumber {
+    Count(u64),
+    /// A time, which is written in seconds.
+    Micros(u64),
+}
+
+impl Display for MetricNumber {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Count(count) => write!(f, "{count}"),
+            Self::Micros(micros) => write!(f, "{}.{:06}", micros / 1_000_000, micros % 1_000_000),
+        }
+    }
+}
 
 /// One metric family of a model: name, kind, help and rows.
-type ModelFamily = (&'static str, &'static str, &'static str, fn(&GpuFigures) -> LabelledCounts);
+type ModelFamily = (&'static str, &'static str, &'static str, fn(&GpuFigures) -> LabelledValues);
 
 const MODEL_FAMILIES: [ModelFamily; 5] = [
     (
         "deuteron_gpu_batches_total",
         "counter",
         "Batches on GPUs: enqueued (begun), and finished with outputs (done)",
-        |gpu| vec![("state", "begun", gpu.begun), ("state", "done", gpu.done)],
+        |gpu| {
+            vec![("state", "begun", MetricNumber::Count(gpu.begun)), ("state", "done", MetricNumber::Count(gpu.done))]
+        },
     ),
     ("deuteron_gpu_flights_peak", "gauge", "Most batches of one instance in flight on its GPU at a time", |gpu| {
-        vec![("", "", gpu.flights_peak)]
+        vec![("", "", MetricNumber::Count(gpu.flights_peak))]
     }),
-    ("deuteron_gpu_time_us_total", "counter", "Time of GPUs in microseconds, by stage", |gpu| {
-        gpu.stages.iter().map(|(stage, time)| ("stage", *stage, *time)).collect()
+    ("deuteron_gpu_time_seconds_total", "counter", "Time of GPUs in seconds, by stage", |gpu| {
+        gpu.stages.iter().map(|(stage, time)| ("stage", *stage, MetricNumber::Micros(*time))).collect()
     }),
     ("deuteron_gpu_failures_total", "counter", "Failures on GPUs, by kind", |gpu| {
-        gpu.failures.iter().map(|(kind, count)| ("kind", *kind, *count)).collect()
+        gpu.failures.iter().map(|(kind, count)| ("kind", *kind, MetricNumber::Count(*count))).collect()
     }),
-    ("deuteron_gpu_restarts_total", "counter", "Restarts of instances on GPUs", |gpu| vec![("", "", gpu.restarts)]),
+    ("deuteron_gpu_restarts_total", "counter", "Restarts of instances on GPUs", |gpu| {
+        vec![("", "", MetricNumber::Count(gpu.restarts))]
+    }),
 ];
 
 /// Appends the GPU metrics of all models; nothing if no model is on a GPU.
@@ -153,10 +173,10 @@ pub fn encode_models(out: &mut String, models: &[ModelFigures<'_>]) {
         head(out, name, kind, help);
         for model in models {
             let (labels, version) = (model.labels, model.version);
-            for (label, value, count) in model.gpu.iter().flat_map(rows) {
+            for (label, value, number) in model.gpu.iter().flat_map(rows) {
                 let own = if label.is_empty() { String::new() } else { format!(",{label}=\"{value}\"") };
                 let model = model.name;
-                let _ = writeln!(out, "{name}{{{labels}model=\"{model}\",version=\"{version}\"{own}}} {count}");
+                let _ = writeln!(out, "{name}{{{labels}model=\"{model}\",version=\"{version}\"{own}}} {number}");
             }
         }
     }

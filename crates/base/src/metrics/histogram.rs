@@ -59,11 +59,11 @@ fn bucket_index(nanos: u64) -> usize {
 }
 
 /// Appends the lines of a histogram of times, summed over several sets of cells. Prometheus wants cumulative
-/// buckets: they are added up here and not when counting, which then touches one bucket only. Exemplars are of OpenMetrics
-/// alone.
+/// buckets: they are added up here and not when counting, which then touches one bucket only. All are in seconds, the base
+/// unit (OpenMetrics 1.0, "Units and Base Units"). Exemplars are of OpenMetrics alone.
 pub fn encode_times(out: &mut String, name: &str, labels: &str, all: &[&TimeCells], shows_exemplars: bool) {
     let mut total = 0;
-    let bounds = TIMES.iter().map(u64::to_string).chain(["+Inf".to_owned()]);
+    let bounds = TIMES.iter().map(|micros| (*micros as f64 / 1e6).to_string()).chain(["+Inf".to_owned()]);
     for (index, bound) in bounds.enumerate() {
         total += all.iter().filter_map(|cells| cells.buckets.get(index)).map(Counter::get).sum::<u64>();
         let _ = write!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {total}");
@@ -74,7 +74,7 @@ pub fn encode_times(out: &mut String, name: &str, labels: &str, all: &[&TimeCell
         out.push('\n');
     }
     let sum: u64 = all.iter().map(|cells| cells.sum.get()).sum();
-    let _ = writeln!(out, "{name}_sum{{{labels}}} {}.{:03}", sum / 1_000, sum % 1_000);
+    let _ = writeln!(out, "{name}_sum{{{labels}}} {}.{:09}", sum / 1_000_000_000, sum % 1_000_000_000);
     let _ = writeln!(out, "{name}_count{{{labels}}} {total}");
 }
 
@@ -154,10 +154,10 @@ mod tests {
         encode_times(&mut text, "t", "model=\"m\"", &[&one, &two], false);
         let mut want = vec!["2"];
         want.extend(["3"; 17]);
-        want.extend(["4", "5", "21000020.001", "5"]);
+        want.extend(["4", "5", "21.000020001", "5"]);
         assert_eq!(values(&text), want, "{text}");
         for line in
-            ["t_bucket{model=\"m\",le=\"10\"} 2", "t_bucket{model=\"m\",le=\"+Inf\"} 5", "t_count{model=\"m\"} 5"]
+            ["t_bucket{model=\"m\",le=\"0.00001\"} 2", "t_bucket{model=\"m\",le=\"+Inf\"} 5", "t_count{model=\"m\"} 5"]
         {
             assert!(text.lines().any(|have| have == line), "{line}\n{text}");
         }
@@ -182,9 +182,9 @@ mod tests {
         let told = encode(true);
         let own = "span_id=\"0000000000000001\"";
         for line in [
-            format!("t_bucket{{model=\"m\",le=\"25\"}} 2 # {{trace_id=\"{:032x}\",{own}}} 20.000 3.000", 1),
-            "t_bucket{model=\"m\",le=\"50\"} 2".to_owned(),
-            format!("t_bucket{{model=\"m\",le=\"+Inf\"}} 3 # {{trace_id=\"{:032x}\",{own}}} 99000000.000 2.000", 3),
+            format!("t_bucket{{model=\"m\",le=\"0.000025\"}} 2 # {{trace_id=\"{:032x}\",{own}}} 0.000020000 3.000", 1),
+            "t_bucket{model=\"m\",le=\"0.00005\"} 2".to_owned(),
+            format!("t_bucket{{model=\"m\",le=\"+Inf\"}} 3 # {{trace_id=\"{:032x}\",{own}}} 99.000000000 2.000", 3),
         ] {
             assert!(told.lines().any(|have| have == line), "{line}\n{told}");
         }
