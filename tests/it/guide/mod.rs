@@ -306,12 +306,12 @@ const STAND_INS: [(&str, &str); 3] = [
     (
         "pip",
         r#"#!/usr/bin/env bash
-# Of each package: it is in the environment of the tests, or it is ours.
+# Of each package: it is in the environment of the tests, or it is the file of ours, which no index has yet.
 [ "$1" = install ] || { echo "pip: only install is expected" >&2; exit 1; }
 for word in "${@:2}"; do
   case $word in
     -*) ;;
-    deuteron | 'deuteron[onnxruntime]' | 'deuteron[client]' | 'deuteron[ray]' | *deuteron-*.whl) ;;
+    dist/deuteron-*.whl | 'dist/deuteron-'*'.whl[ray]') ;;
     *) python3 -c 'import importlib.metadata, re, sys; importlib.metadata.version(re.split(r"[\[<>=]", sys.argv[1])[0])' "$word" || exit 1 ;;
   esac
 done
@@ -320,7 +320,9 @@ done
     (
         "uvx",
         r#"#!/usr/bin/env bash
-[ "$1" != --from ] || shift 2
+[[ "$1 $2" == "--from dist/deuteron-"*.whl ]] || { echo "uvx: only the file of the wheel is expected" >&2; exit 1; }
+shift 2
+[ "$1" != --with ] || shift 2
 [ "$1" = deuteron ] || { echo "uvx: only deuteron is expected" >&2; exit 1; }
 exec "$@"
 "#,
