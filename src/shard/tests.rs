@@ -164,7 +164,7 @@ fn on_shard_of<T: Send + 'static, F: Future<Output = T> + 'static>(
 
 /// The body of the reply to an inference over REST.
 async fn post(shard: &Rc<Shard>, model: &str, body: &str) -> String {
-    let message = Message {
+    let mut message = Message {
         method: Method::Post,
         path: Bytes::from(format!("/v2/models/{model}/infer")),
         fields: Fields::new(),
@@ -180,7 +180,7 @@ async fn post(shard: &Rc<Shard>, model: &str, body: &str) -> String {
         rights: ConnectionRights::default(),
         front_end: FrontEnd::Kserve,
     };
-    let Reply { body, .. } = rest::handle_message(shard, message, memory, arrival).await.unwrap();
+    let Reply { body, .. } = rest::handle_message(shard, &mut message, memory, arrival).await.unwrap();
     String::from_utf8(body.concat()).unwrap()
 }
 

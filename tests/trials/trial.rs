@@ -72,7 +72,10 @@ pub fn ms(duration: Duration) -> String {
     if ms < 10.0 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
 }
 
-/// Bytes as MiB, with a sign.
+/// Bytes as MiB, or as KiB below a tenth of that, with a sign.
 pub fn mib(bytes: i64) -> String {
-    format!("{:+.1} MiB", bytes as f64 / f64::from(1 << 20))
+    match bytes.unsigned_abs() {
+        1..104_858 => format!("{:+.1} KiB", bytes as f64 / 1024.0),
+        _ => format!("{:+.1} MiB", bytes as f64 / f64::from(1 << 20)),
+    }
 }

@@ -113,25 +113,27 @@ impl<'a> RequestRecords<'a> {
     }
 }
 
-/// Returns the reply to a message; `None` if it went to the stream in parts and is complete. If the
-/// future is dropped before, the client has left, and `departure` holds its way of leaving.
+/// Returns the reply to a message, whose body it takes; `None` if it went to the stream in parts and is complete. If the
+/// future is dropped before, the client has left, and `departure` holds its way of leaving. The message is borrowed
+/// because a future holds what it is given twice.
 pub async fn handle_message(
     shard: &Rc<Shard>,
-    message: Message,
+    message: &mut Message,
     mut memory: ReceiveReservation,
     arrival: HttpArrival<'_>,
 ) -> Option<Reply> {
     let HttpArrival { records, stream, rights, front_end } = arrival;
-    let Message { method, path, fields, mut body } = message;
-    let (path, redirect) = (decode_names(&path), front_end.redirect(&fields));
+    let (method, mut body) = (message.method, std::mem::take(&mut message.body));
+    let Message { path, fields, .. } = &*message;
+    let (path, redirect) = (decode_names(path), front_end.redirect(fields));
     let redirect = redirect.as_deref().map(decode_names);
     let find = || shard.server_context.front_ends.find(front_end, &path, redirect.as_deref());
     // The admission is held until the reply is complete.
-    let (mut route, admission) = admitted(shard, method, find(), &fields, rights);
+    let (mut route, admission) = admitted(shard, method, find(), fields, rights);
     records.entry.note_client(&admission);
     let hosted_model = hosted::invoked_model(shard, &route);
     route = hosted_model.as_ref().map_or(route, hosted::inference);
-    let read_asked = || AskedFields::read(&fields, front_end);
+    let read_asked = || AskedFields::read(fields, front_end);
     // An inference looks up its model first, and generate takes no encoded body.
     let is_later = matches!(route, Ok(Route::ModelInfer(_) | Route::ModelGenerate(..)) | Err(_));
     if !body.is_empty() && !is_later {
@@ -144,36 +146,26 @@ pub async fn handle_message(
     let outcome = match route {
         Ok(Route::ModelInfer(path)) => {
             let request_metrics = RequestMetrics::open(&shard.cells, records.departure);
-            let trace = open_trace(shard, records.traced(&fields));
-            let (name, request) = (path.name, ModelRequest { path, fields: &fields, front_end });
+            let trace = open_trace(shard, records.traced(fields));
+            let (name, request) = (path.name, ModelRequest { path, fields: fields, front_end });
             let outcome = infer(shard, request, body, records, trace.clone()).await;
             request_metrics.settle(&outcome);
             end_trace(shard, records.http_trace, trace, name, outcome.as_ref().err(), front_end);
-            outcome.map_err(|error| with_missing_length(error, &fields, front_end))
+            outcome.map_err(|error| with_missing_length(error, fields, front_end))
         }
         Ok(Route::ModelGenerate(path, delivery)) => {
             let stream = (delivery == Delivery::Stream).then_some(stream);
-            let request = ModelRequest { path, fields: &fields, front_end };
+            let request = ModelRequest { path, fields: fields, front_end };
             // Boxed: large, and few requests are of this kind.
             match Box::pin(run_generate(shard, request, body, stream, records)).await.transpose() {
                 Some(outcome) => outcome,
                 None => return None,
             }
         }
-        Ok(Route::Text(path, model)) => Ok(Box::pin(run_text(shard, (path, model), &fields, body, records)).await),
-        Ok(Route::ModelReady(path)) => model_ready(shard, path).await,
-        Ok(Route::Repository(action)) => repository(shard, action, &body.bytes).await,
-        Ok(Route::Logging) => log_settings(shard, method, &body.bytes),
-        Ok(Route::SharedMemory(kind, action, name)) => regions(shard, kind, action, name, &body.bytes).await,
-        Ok(Route::TraceSetting(path)) => trace_setting(shard, path, method, &body.bytes).await,
-        Ok(Route::Links) => Ok(links(shard, &fields)),
-        Ok(Route::Metrics) => Ok(metrics_text::reply(shard, fields.get("accept")).await),
-        Ok(Route::Hosted(action)) => hosted::answer(shard, action, &fields, &body.bytes).await,
-        Ok(route) => match wanted_model(&route) {
-            Some(name) => shard.models.want(name, None).await.and_then(|()| answer(shard, route)),
-            None => answer(shard, route),
-        },
-        Err(error) => Err(traced(shard, records.traced(&fields), find(), error, front_end)),
+        Ok(Route::Text(path, model)) => Ok(Box::pin(run_text(shard, (path, model), fields, body, records)).await),
+        // Boxed: these are rare.
+        Ok(route) => Box::pin(control(shard, route, method, fields, &body.bytes)).await,
+        Err(error) => Err(traced(shard, records.traced(fields), find(), error, front_end)),
     };
     Some(outcome.unwrap_or_else(|error| {
         let error = if hosted_model.is_some() { rest::hosted::invocation_failure(error) } else { error };
@@ -184,6 +176,30 @@ pub async fn handle_message(
         shard.server_context.report_load(&mut reply, read_asked().load_format);
         reply
     }))
+}
+
+/// Answers a request that runs no model.
+async fn control(
+    shard: &Rc<Shard>,
+    route: Route<'_>,
+    method: Method,
+    fields: &Fields,
+    body: &[u8],
+) -> Result<Reply, Error> {
+    match route {
+        Route::ModelReady(path) => model_ready(shard, path).await,
+        Route::Repository(action) => repository(shard, action, body).await,
+        Route::Logging => log_settings(shard, method, body),
+        Route::SharedMemory(kind, action, name) => regions(shard, kind, action, name, body).await,
+        Route::TraceSetting(path) => trace_setting(shard, path, method, body).await,
+        Route::Links => Ok(links(shard, fields)),
+        Route::Metrics => Ok(metrics_text::reply(shard, fields.get("accept")).await),
+        Route::Hosted(action) => hosted::answer(shard, action, fields, body).await,
+        route => match wanted_model(&route) {
+            Some(name) => shard.models.want(name, None).await.and_then(|()| answer(shard, route)),
+            None => answer(shard, route),
+        },
+    }
 }
 
 /// Runs a generate request; returns the reply, unless it went to the stream.

@@ -92,7 +92,7 @@ impl RestAnswer {
     }
 
     /// Answers a request; `None` if the answer went to the parts.
-    pub async fn run(self, message: Message, memory: ReceiveReservation) -> Option<Reply> {
+    pub async fn run(self, mut message: Message, memory: ReceiveReservation) -> Option<Reply> {
         let Self { shard, peer, rights, front_end, parts, http_trace } = self;
         let (departure, received) = (Cell::new(Departure::ConnectionClosed), clock::now());
         let entry = AccessEntry::of_http(&shard, &message, received, peer);
@@ -100,7 +100,7 @@ impl RestAnswer {
         let stream = ReplyStream::Http1(parts);
         let records = rest::RequestRecords { received, departure, entry, http_trace };
         let arrival = rest::HttpArrival { records, stream, rights, front_end };
-        let reply = rest::handle_message(&shard, message, memory, arrival).await;
+        let reply = rest::handle_message(&shard, &mut message, memory, arrival).await;
         entry.settle_http(reply.as_ref());
         reply
     }

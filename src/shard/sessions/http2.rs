@@ -478,7 +478,7 @@ async fn answer(
     shard: Rc<Shard>,
     link: Rc<Http2Link>,
     stream: StreamId,
-    message: Message,
+    mut message: Message,
     memory: ReceiveReservation,
     departure: Rc<Cell<Departure>>,
 ) {
@@ -492,7 +492,7 @@ async fn answer(
         rights: link.rights,
         front_end: FrontEnd::Kserve,
     };
-    let reply = rest::handle_message(&shard, message, memory, arrival).await;
+    let reply = rest::handle_message(&shard, &mut message, memory, arrival).await;
     entry.settle_http(reply.as_ref());
     link.with(|connection| match reply {
         Some(reply) => connection.send_reply(stream, reply, clock::now()),

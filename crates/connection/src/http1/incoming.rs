@@ -20,8 +20,8 @@ use wire::http1::section::SectionScan;
 use wire::message::{BodyBuffer, Fields, Message};
 
 /// Bytes of a body for which space is shown at first: a client that begins one and goes no further
-/// holds little.
-pub(super) const SPACE_SIZE_MIN: usize = 4 * 1024;
+/// holds little. Below a page: the allocator begins a large block anywhere in its first page.
+pub(super) const SPACE_SIZE_MIN: usize = 3 * 1024;
 /// Bytes of a body for which space is shown at once, as many as a system call brings on a ring: it is cleared before, which
 /// takes as long as receiving.
 pub(super) const SPACE_SIZE_MAX: usize = 512 * 1024;
