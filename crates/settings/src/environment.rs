@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn the_page_of_variables_names_each_that_is_read_or_told_of() {
         let page = include_str!("../../../docs/environment.md");
-        let (read, without) = page.split_once("## Of tritonserver, and without effect").unwrap();
+        let (read, without) = page.split_once("## Of tritonserver, and ignored").unwrap();
         for name in READ {
             assert!(read.contains(&format!("`{name}`")) && !without.contains(&format!("`{name}`")), "{name}");
         }

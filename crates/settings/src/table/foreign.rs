@@ -7,7 +7,7 @@ use flags::Flag;
 use flags::Takes::{Many, One};
 
 /// The heading of the help.
-pub const TITLE: &str = "Of tritonserver: without effect here";
+pub const TITLE: &str = "Of tritonserver: ignored here";
 
 const BOOL: &str = "true|false";
 
