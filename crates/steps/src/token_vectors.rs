@@ -4,6 +4,7 @@ use base::error::Error;
 use base::tensor::{Datatype, Tensor};
 
 use crate::kind::{Step, StepKind, StepPort};
+use crate::limits::TENSOR_SIZE_MAX;
 use crate::tensors::{floats, of_numbers, rows_and, trailing};
 
 /// The kind.
@@ -40,6 +41,10 @@ impl Step for TokenVectors {
             return Err(Error::invalid(format!(
                 "'keep' must fit the {rows} rows of {tokens} tokens that 'states' has, but its shape is {shape:?}"
             )));
+        }
+        // Rows without a token are rows without contents: a client may claim any number of them.
+        if rows.saturating_mul(size_of::<i64>()) > TENSOR_SIZE_MAX {
+            return Err(Error::invalid(format!("'counts' would be larger than {TENSOR_SIZE_MAX} bytes")));
         }
         let values = floats("states", states)?;
         let of_rows = || flags.chunks_exact(tokens.max(1));
@@ -87,5 +92,8 @@ mod tests {
         let (states, keep) = (of_floats(&[1, 2, 1], vec![0.0; 2]), of_floats(&[1, 3], vec![1.0; 3]));
         let error = fault("token_vectors", &[("states", &states), ("keep", &keep)], &["vectors"], "");
         assert_eq!(error, "'keep' must fit the 1 rows of 2 tokens that 'states' has, but its shape is [1, 3]");
+        let empty = of_floats(&[1 << 32, 0, 4], Vec::new());
+        let error = fault("token_vectors", &[("states", &empty), ("keep", &empty)], &["vectors"], "");
+        assert_eq!(error, "'counts' would be larger than 67108864 bytes");
     }
 }

@@ -3,8 +3,9 @@
 
 #![allow(clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
 
+use base::error::Code;
 use base::tensor::{Datatype, Shape, Tensor};
-use steps::StepList;
+use steps::{KINDS, StepKind, StepList};
 
 /// Steps with their inputs, `a` to `h`.
 const STEPS: &[&str] = &[
@@ -80,17 +81,50 @@ const STEPS: &[&str] = &[
     r#""step": "fbank", "input": "a", "output": "y", "sample_rate": 1000, "frame_length_ms": 16, "frame_shift_ms": 1,
        "num_mel_bins": 3, "round_to_power_of_two": false, "snip_edges": false, "use_energy": true, "normalize": "mean_deviation",
        "lfr_window": 3, "lfr_shift": 2, "low_freq": 0, "use_power": false"#,
+    r#""step": "image", "input": "a", "output": "y", "size": [3, 4]"#,
+    r#""step": "normalize", "input": "a", "output": "y""#,
+    r#""step": "dense", "input": "a", "output": "y", "file": "dense.safetensors""#,
+    r#""step": "tokenize", "inputs": {"text": "a", "pair": "b"}, "outputs": {"ids": "y", "mask": "z"}, "file": "tokenizer.json",
+       "pad_id": 0"#,
+    r#""step": "detokenize", "inputs": {"ids": "a", "mask": "b"}, "output": "y", "file": "tokenizer.json""#,
+    r#""step": "token_vectors", "inputs": {"states": "a", "keep": "b"}, "output": "y""#,
+    r#""step": "hypotheses", "inputs": {"text": "a", "labels": "b"}, "outputs": {"texts": "y", "hypotheses": "z"}"#,
+    r#""step": "entailment", "inputs": {"logits": "a", "labels": "b"}, "outputs": {"labels": "y", "scores": "z"},
+       "contradiction": 0, "entailment": 2"#,
+    r#""step": "answer", "inputs": {"starts": "a", "ends": "b", "texts": "c", "words": "d", "offsets": "e", "context": "f"},
+       "output": "y""#,
 ];
+
+/// A tokenizer with a token for each of a few words.
+const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+    "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+    "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1, "b": 2}, "unk_token": "[UNK]"}}"#;
+
+/// The files that steps name.
+fn read_file(name: &str, _: usize) -> Result<Vec<u8>, String> {
+    if name == "tokenizer.json" {
+        return Ok(TOKENIZER.into());
+    }
+    let header = r#"{"linear.weight": {"dtype": "F32", "shape": [2, 4], "data_offsets": [0, 32]}}"#;
+    Ok([&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[0; 32]].concat())
+}
 
 /// A WAV file with four samples of 8 bits.
 const WAV: &str = "RIFF\0\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x40\x1f\0\0\x01\0\x08\0data\x04\0\0\0abcd";
 
 #[test]
-fn any_tensors_give_results_or_errors() {
+fn all_kinds_are_tried() {
+    for kind in KINDS {
+        assert!(STEPS.iter().any(|step| kind_of(step).name == kind.name), "{}", kind.name);
+    }
+}
+
+#[test]
+fn any_tensors_give_results_or_errors_that_name_step_and_tensor() {
     let mut random = Random(1);
     let (mut result_count, mut error_count) = (0, 0);
     for step in STEPS {
-        let list = StepList::read(&format!("{{\"steps\": [{{{step}}}]}}"), &|_, _| Err(String::new()));
+        let list = StepList::read(&format!("{{\"steps\": [{{{step}}}]}}"), &read_file);
         let list = list.unwrap_or_else(|error| panic!("{}: {step}", error.text()));
         for _ in 0..1500 {
             // Dimensions that fit each other now and then.
@@ -105,12 +139,30 @@ fn any_tensors_give_results_or_errors() {
                     }
                     result_count += 1;
                 }
-                Err(_) => error_count += 1,
+                Err(error) => {
+                    assert_eq!(error.code(), Code::InvalidArgument, "a client's fault: {}: {step}", error.text());
+                    assert!(names_step_and_tensor(step, error.text()), "{}: {step}", error.text());
+                    error_count += 1;
+                }
             }
         }
     }
     println!("{result_count} results, {error_count} errors");
     assert!(result_count > 1000 && error_count > 1000, "{result_count} results, {error_count} errors: both are tried");
+}
+
+/// The kind of a step.
+fn kind_of(step: &str) -> &'static StepKind {
+    let name = step.split('"').nth(3).unwrap();
+    KINDS.iter().find(|kind| kind.name == name).unwrap()
+}
+
+/// Returns true if the text of an error begins with the step, and names a port of it or a tensor of the list.
+fn names_step_and_tensor(step: &str, text: &str) -> bool {
+    let kind = kind_of(step);
+    let mut ports = kind.inputs.iter().chain(kind.outputs).map(|port| port.member());
+    text.starts_with(&format!("step 1 ({}): ", kind.name))
+        && (ports.any(|port| text.contains(port)) || ('a'..='h').any(|tensor| text.contains(&format!("'{tensor}'"))))
 }
 
 /// A tensor of any datatype, whose shape and contents mostly fit each other.
