@@ -2,6 +2,7 @@
 //! with it called from Python. Then the library that is absent, broken or old, and the settings of a model.
 
 mod engine;
+mod operators;
 
 use std::fs;
 use std::path::{Path, PathBuf};

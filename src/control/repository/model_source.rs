@@ -184,6 +184,11 @@ impl ModelSource {
         self.store.as_ref().map(StoreMirror::cells)
     }
 
+    /// Returns true if it mirrors a store, whose contents others may write.
+    pub const fn is_store(&self) -> bool {
+        self.store.is_some()
+    }
+
     /// Keeps the files of a model unchanged while they are loaded; only those of a mirror could
     /// change.
     ///

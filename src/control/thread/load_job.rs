@@ -323,10 +323,17 @@ fn find(load: LoadOrder, repositories: &Repositories, settings: &Settings) -> Re
     }
     if load.files.is_empty() {
         let (origin, own) = repositories.find(&load.name).map_err(LoadFailure::Absent)?;
-        let Some(config) = load.config else { return Ok(LocatedFiles::of_repository(origin, own)) };
+        let source = repositories.source(origin);
+        let Some(config) = load.config else {
+            if let Some(source) = source.filter(|source| source.is_store()) {
+                check_operators(source, &own, None, settings)?;
+            }
+            return Ok(LocatedFiles::of_repository(origin, own));
+        };
         let directory = ModelDirectory { given: Some((Notation::Json, config)), ..own.clone() };
-        if let Some(source) = repositories.source(origin) {
+        if let Some(source) = source {
             check_environment(source, &directory, Some(&own), settings)?;
+            check_operators(source, &directory, Some(&own).filter(|_| !source.is_store()), settings)?;
         }
         return Ok(LocatedFiles { is_uploaded: true, ..LocatedFiles::of_repository(origin, directory) });
     }
@@ -339,6 +346,7 @@ fn find(load: LoadOrder, repositories: &Repositories, settings: &Settings) -> Re
     let entry = uploaded_files.source().repository.list_model(&load.name);
     let directory = ModelDirectory { given: Some((Notation::Json, config)), ..ModelDirectory::from_entry(&entry)? };
     check_environment(uploaded_files.source(), &directory, None, settings)?;
+    check_operators(uploaded_files.source(), &directory, None, settings)?;
     let uploaded_files = Some(Arc::new(uploaded_files));
     Ok(LocatedFiles { origin: None, directory, is_uploaded: true, uploaded_files, hosted: None })
 }
@@ -365,6 +373,30 @@ fn check_environment(
     Err(LoadFailure::Refused(Error::invalid(
         "the configuration of a load request may name another EXECUTION_ENV_PATH than the repository's only with \
          --allow-model-code-upload=true",
+    )))
+}
+
+/// Refuses libraries with operators, which run inside the server, that a client's configuration or a store names. Those of the
+/// repository's `own` configuration may stay.
+fn check_operators(
+    source: &ModelSource,
+    directory: &ModelDirectory,
+    own: Option<&ModelDirectory>,
+    settings: &Settings,
+) -> Result<(), LoadFailure> {
+    if settings.allows_model_code_upload {
+        return Ok(());
+    }
+    // A configuration that cannot be read is refused by its load.
+    let libraries =
+        |directory| source.draft(directory, settings).map_or_else(|_| Vec::new(), |it| it.operator_libraries());
+    let given = libraries(directory);
+    if given.is_empty() || own.is_some_and(|own| libraries(own) == given) {
+        return Ok(());
+    }
+    Err(LoadFailure::Refused(Error::invalid(
+        "'model_operations.op_library_filename' names code that would run inside the server: the configuration of a load \
+         request, or of a store, may have it only with --allow-model-code-upload=true",
     )))
 }
 
@@ -485,6 +517,30 @@ mod tests {
         assert_eq!(found(true, &uploaded, &["1/env"]), Ok(()));
         let other = environment("/x").replacen('{', r#"{"backend":"identity","#, 1);
         assert_eq!(found(false, &other, &[]), Ok(()), "a parameter without a meaning");
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_load_request_names_no_library_with_operators_without_the_flag() {
+        let root = std::env::temp_dir().join(format!("deuteron-operators-{}", std::process::id()));
+        fs::create_dir_all(root.join("m/1")).unwrap();
+        fs::write(root.join("m/1/model.onnx"), "").unwrap();
+        let config = |library: &str| format!(r#"{{"model_operations":{{"op_library_filename":["{library}"]}}}}"#);
+        fs::write(root.join("m/config.pbtxt"), "model_operations { op_library_filename: 'own.so' }").unwrap();
+        let found = |allows_model_code_upload, library: &str, files: &[&str]| {
+            let settings =
+                Settings { repositories: vec![root.clone()], allows_model_code_upload, ..Settings::default() };
+            let settings = Arc::new(settings);
+            let repositories = Repositories::open(&settings).unwrap();
+            let files = files.iter().map(|path| ((*path).to_owned(), Bytes::from_static(b"x"))).collect();
+            let load = LoadOrder { name: "m".to_owned(), config: Some(config(library)), files, ..LoadOrder::default() };
+            find(load, &repositories, &settings).map(|_| ()).map_err(|failure| failure.error().text().to_owned())
+        };
+        let text = found(false, "other.so", &[]).unwrap_err();
+        assert!(text.contains("may have it only with --allow-model-code-upload=true"), "{text}");
+        assert!(found(false, "own.so", &["1/model.onnx"]).is_err(), "the client's own model");
+        assert_eq!(found(false, "own.so", &[]), Ok(()), "the repository's own choice");
+        assert_eq!(found(true, "other.so", &["1/model.onnx"]), Ok(()));
         fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -19,6 +19,7 @@ mod cuda;
 mod datatype;
 mod fence;
 mod instance;
+mod operator_library;
 mod options;
 mod program;
 mod run_options;
@@ -174,7 +175,7 @@ impl Backend for Onnxruntime {
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
-        self.load_file(spec, ModelFile::in_directory(spec, directory)?)
+        self.load_file(spec, directory, ModelFile::in_directory(spec, directory)?)
     }
 
     fn load_opened(
@@ -183,18 +184,29 @@ impl Backend for Onnxruntime {
         directory: &Path,
         file: BorrowedFd<'_>,
     ) -> Result<Box<dyn LoadedModel>, Error> {
-        self.load_file(spec, ModelFile::opened(spec, directory, file)?)
+        self.load_file(spec, directory, ModelFile::opened(spec, directory, file)?)
     }
 }
 
 impl Onnxruntime {
-    fn load_file(&self, spec: &Arc<ModelSpec>, file: ModelFile) -> Result<Box<dyn LoadedModel>, Error> {
-        let recipe = self.recipe(spec, file, SessionDevice::Cuda)?;
+    fn load_file(
+        &self,
+        spec: &Arc<ModelSpec>,
+        directory: &Path,
+        file: ModelFile,
+    ) -> Result<Box<dyn LoadedModel>, Error> {
+        let recipe = self.recipe(spec, directory, file, SessionDevice::Cuda)?;
         Ok(Box::new(OnnxruntimeModel::new(share(recipe, None)?)))
     }
 
-    fn recipe(&self, spec: &Arc<ModelSpec>, file: ModelFile, device: SessionDevice) -> Result<SessionRecipe, Error> {
-        let (options, weights) = (SessionOptions::new(spec)?, Weights::new(spec, &file.path)?);
+    fn recipe(
+        &self,
+        spec: &Arc<ModelSpec>,
+        directory: &Path,
+        file: ModelFile,
+        device: SessionDevice,
+    ) -> Result<SessionRecipe, Error> {
+        let (options, weights) = (SessionOptions::new(spec, directory)?, Weights::new(spec, &file.path)?);
         let (spec, environment) = (Arc::clone(spec), self.environment.clone());
         Ok(SessionRecipe { spec, environment, file, options, weights, device })
     }
@@ -206,7 +218,7 @@ impl Backend for OnnxruntimeOnGpus<'_> {
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
-        self.load_file(spec, &ModelFile::in_directory(spec, directory)?)
+        self.load_file(spec, directory, &ModelFile::in_directory(spec, directory)?)
     }
 
     fn load_opened(
@@ -215,7 +227,7 @@ impl Backend for OnnxruntimeOnGpus<'_> {
         directory: &Path,
         file: BorrowedFd<'_>,
     ) -> Result<Box<dyn LoadedModel>, Error> {
-        self.load_file(spec, &ModelFile::opened(spec, directory, file)?)
+        self.load_file(spec, directory, &ModelFile::opened(spec, directory, file)?)
     }
 }
 
@@ -224,8 +236,13 @@ impl OnnxruntimeOnGpus<'_> {
     /// a session on each stream, and TensorRT, which waits for the device, is not asked for; else
     /// as plain sessions. Makes an instance on each device and drops it, so that a device without
     /// room fails the load.
-    fn load_file(&self, spec: &Arc<ModelSpec>, file: &ModelFile) -> Result<Box<dyn LoadedModel>, Error> {
-        let recipe = || self.engine.recipe(spec, file.try_clone()?, self.device);
+    fn load_file(
+        &self,
+        spec: &Arc<ModelSpec>,
+        directory: &Path,
+        file: &ModelFile,
+    ) -> Result<Box<dyn LoadedModel>, Error> {
+        let recipe = || self.engine.recipe(spec, directory, file.try_clone()?, self.device);
         let first = recipe()?;
         let is_small = std::fs::metadata(&first.file.path).is_ok_and(|file| file.len() <= GPU_COPIED_MODEL_SIZE_MAX);
         let has_tensorrt = first.options.gpu.tensorrt.is_some();

@@ -5,6 +5,7 @@
 //! optimisations; and memory patterns only if requests can differ in their rows only, since the
 //! library stores a pattern for each shape that it ever ran and never drops one.
 
+use std::path::Path;
 use std::str::FromStr;
 
 use ort::environment::Environment;
@@ -18,6 +19,7 @@ use base::error::Error;
 use model::{Accelerator, ModelSpec};
 
 use super::cuda::GpuOptions;
+use super::operator_library::{self, OperatorLibrary};
 
 /// The options of a model's sessions.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub(super) struct SessionOptions {
     entries: Vec<(String, String)>,
     /// `optimization.execution_accelerators`.
     accelerators: Vec<Accelerator>,
+    /// `model_operations.op_library_filename`: the names and the paths.
+    operator_libraries: Vec<OperatorLibrary>,
     /// The options of sessions on GPUs.
     pub(super) gpu: GpuOptions,
 }
@@ -54,13 +58,13 @@ enum OptimizationLevel {
 }
 
 impl SessionOptions {
-    /// Reads them from a configuration.
+    /// Reads them from a configuration. Libraries with operators may be in the `directory` of the version.
     ///
     /// # Errors
     ///
     /// Invalid or unsupported if a value is malformed or this library or server lacks a requested
     /// feature.
-    pub(super) fn new(spec: &ModelSpec) -> Result<Self, Error> {
+    pub(super) fn new(spec: &ModelSpec, directory: &Path) -> Result<Self, Error> {
         let mut accelerators = Vec::new();
         for accelerator in &spec.optimization.cpu_accelerators {
             // The server has warned of one that is missing, or refused the model.
@@ -80,6 +84,7 @@ impl SessionOptions {
             shrinkage: spec.parameters.get("memory.enable_memory_arena_shrinkage").cloned(),
             entries: entries.map(|(key, value)| (key.clone(), value.clone())).collect(),
             accelerators,
+            operator_libraries: operator_library::find_all(spec, directory)?,
             gpu: GpuOptions::new(spec)?,
         })
     }
@@ -125,6 +130,9 @@ impl SessionOptions {
             .with_inter_op_spinning(false)?;
         for (key, value) in &self.entries {
             builder = builder.with_config_entry(key, value)?;
+        }
+        for library in &self.operator_libraries {
+            builder = library.register(builder)?;
         }
         providers.extend(self.accelerators.iter().filter_map(provider_of));
         providers.push(CPU::default().with_arena_allocator(self.has_arena).build().error_on_failure());

@@ -108,6 +108,13 @@ impl Rten {
         spec: &Arc<ModelSpec>,
         read: impl FnOnce() -> Result<WholeModel, Error>,
     ) -> Result<Box<dyn LoadedModel>, Error> {
+        if !spec.optimization.operator_libraries.is_empty() {
+            return Err(Error::unsupported(format!(
+                "model '{}' names libraries with operators (model_operations.op_library_filename), which ONNX Runtime \
+                 alone can load: install onnxruntime, or name its library (docs/guide/install.md)",
+                spec.name
+            )));
+        }
         let inputs = bind::held_inputs(spec)?;
         let outputs = bind::held_outputs(spec)?;
         let WholeModel { model, defaults, outputs: graph_outputs, graph } = read()?;

@@ -207,6 +207,11 @@ impl ConfigDraft {
             let network = if config.backend == ONNX_BACKEND { " around model.onnx" } else { "" };
             notes.push(format!("{STEPS_FILENAME} is run{network} instead of {PYTHON_FILENAME}: --steps=off runs that"));
         }
+        let has_operators = config.model_operations.as_ref().is_some_and(|it| !it.op_library_filename.is_empty());
+        if has_operators && (config.backend != ONNX_BACKEND || library.is_some()) {
+            let field = "model_operations.op_library_filename";
+            notes.push(format!("'{field}' has no effect here: only ONNX models take operators from a library"));
+        }
         if library.is_none() {
             notes.extend(python::notes(&config));
             if let Some(note) = trees::gpu_note(&config) {
@@ -340,6 +345,11 @@ impl ConfigDraft {
     /// The name of the model's file in a version's directory; empty if it needs none.
     pub fn model_filename(&self) -> &str {
         &self.config.default_model_filename
+    }
+
+    /// The libraries with operators that it names, if it is an ONNX model.
+    pub fn operator_libraries(&self) -> Vec<String> {
+        operator_libraries(&self.config, self.library.is_some())
     }
 
     /// The name of the ONNX file in a version's directory, if the backend needs one.
@@ -647,6 +657,7 @@ fn into_spec(
     }
     let warm_ups = warm_up::samples(config, &inputs)?;
     let python = if library.is_some() { None } else { python::model(config)?.map(Arc::new) };
+    let operator_libraries = operator_libraries(config, library.is_some());
     let library = library.map(|file| {
         Arc::new(HostedLibrary { file: file.to_owned(), outputs_asked: outputs.len(), ..HostedLibrary::default() })
     });
@@ -670,7 +681,7 @@ fn into_spec(
         version_policy: version_policy(config),
         default_model_filename: config.default_model_filename.clone(),
         parameters: config.parameters.iter().map(|(key, value)| (key.clone(), value.string_value.clone())).collect(),
-        optimization: optimization(config),
+        optimization: Optimization { operator_libraries, ..optimization(config) },
         warm_ups,
         metric_labels: metric_labels(config),
         first_response_bounds: metrics::first_response_bounds(config),
@@ -700,6 +711,12 @@ fn label_value(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
+/// The libraries with operators of an ONNX model.
+fn operator_libraries(config: &ModelConfig, has_library: bool) -> Vec<String> {
+    let operations = config.model_operations.as_ref().filter(|_| config.backend == ONNX_BACKEND && !has_library);
+    operations.map_or_else(Vec::new, |operations| operations.op_library_filename.clone())
+}
+
 fn optimization(config: &ModelConfig) -> Optimization {
     let Some(policy) = &config.optimization else { return Optimization::default() };
     let accelerator = |accelerator: &proto::Accelerator| Accelerator {
@@ -712,6 +729,7 @@ fn optimization(config: &ModelConfig) -> Optimization {
         graph_level: policy.graph.as_ref().map_or(0, |graph| graph.level),
         cpu_accelerators: lists.map_or_else(Vec::new, |lists| accelerators(&lists.cpu_execution_accelerator)),
         gpu_accelerators: lists.map_or_else(Vec::new, |lists| accelerators(&lists.gpu_execution_accelerator)),
+        operator_libraries: Vec::new(),
     }
 }
 

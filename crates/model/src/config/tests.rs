@@ -330,82 +330,13 @@ fn an_output_that_is_listed_twice_alike_is_one() {
 }
 
 #[test]
-fn an_unsupported_field_is_refused_at_its_position() {
-    check(
-        "model_operations {\n op_library_filename: 'x.so' }",
-        MODEL,
-        "config.pbtxt:2:2: model 'm': 'model_operations.op_library_filename' is not supported: operators of one's own are \
-         a library that would run inside the server; run the model in a model.py with onnxruntime, which can load it",
-    );
-}
-
-#[test]
-fn mistakes_are_told_in_tritons_order() {
-    let check = |text: &str, files: &[&str], want: &str| {
-        let files: Vec<_> = files.iter().map(|file| (*file).to_owned()).collect();
-        let got = ConfigDraft::new("m", Some(text.as_bytes()), &files)
-            .and_then(|draft| draft.complete(None, &BTreeMap::new(), CompletionRules::default()));
-        assert_eq!(got.map(|_| ()).map_err(|error| error.text().to_owned()), Err(want.to_owned()), "{text}");
-    };
-    // NVIDIA's ensemble_scheduling_no_set and model_warm_up_set lie in directories of other names.
-    check(
-        &format!("name: 'n' platform: 'ensemble' {IO}"),
-        &[],
-        "ensemble scheduling must be set for ensemble n whose platform is ensemble",
-    );
-    check(
-        &format!("name: 'n' backend: 'identity' {IO}"),
-        &[],
-        "unexpected directory name 'm' for model 'n', directory name must equal model name",
-    );
-    // Its KIND_GPU is for the server to judge, which may serve it on the CPU.
-    check(
-        &format!("name: 'n' backend: 'identity' instance_group {{ kind: KIND_GPU gpus: [ 0 ] }} {IO}"),
-        &[],
-        "unexpected directory name 'm' for model 'n', directory name must equal model name",
-    );
-    // Its invalid_platform names the file, which implies the backend.
-    let pair = "unexpected 'platform' and 'backend' pair, got:onnxruntim, onnxruntime";
-    check(&format!("platform: 'onnxruntim' default_model_filename: 'model.onnx' {IO}"), &["model.onnx"], pair);
-    check(&format!("platform: 'onnxruntim' {IO}"), &["model.onnx"], "unexpected platform type 'onnxruntim' for m");
-    let twice = "sequence_batching { control_input [
-        { name: 'START' control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } },
-        { name: 'START' control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } } ] }";
-    let want = "sequence batching control tensor 'START' is specified for multiple control kinds for m";
-    check(&format!("backend: 'identity' max_batch_size: 8 {IO}{twice}"), &[], want);
-}
-
-#[test]
-fn engine_options_reach_the_engine_and_identity_has_none() {
-    let text = "optimization { graph { level: -1 } execution_accelerators {
-        cpu_execution_accelerator { name: 'openvino' }
-        gpu_execution_accelerator { name: 'tensorrt' parameters { key: 'precision_mode' value: 'FP16' } } } }";
-    let accelerator = |name: &str, parameters: &[(&str, &str)]| Accelerator {
-        name: name.to_owned(),
-        parameters: parameters.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
-    };
-    let want = Optimization {
-        graph_level: -1,
-        cpu_accelerators: vec![accelerator("openvino", &[])],
-        gpu_accelerators: vec![accelerator("tensorrt", &[("precision_mode", "FP16")])],
-    };
-    assert_eq!(spec(&format!("{IO}{text}"), "").unwrap().optimization, want);
-    assert_eq!(spec(IO, "").unwrap().optimization, Optimization::default());
-    let error = spec(&format!("backend: 'identity' {IO}{text}"), "").unwrap_err();
-    assert_eq!(error.text(), "model 'm': backend 'identity' has no execution accelerator 'openvino'; remove it");
-}
-
-/// Every top-level field that is refused: supporting one fails this test.
-#[test]
-fn unsupported_fields_are_refused_by_name() {
-    let check = |text: &str, field: &str| {
-        let got = spec(&format!("{IO}{text}"), MODEL).unwrap_err();
-        assert_eq!(got.code(), Code::Unsupported, "{text}");
-        let want = format!("model 'm': '{field}' is not supported: ");
-        assert!(got.text().contains(&want), "{text}: {}", got.text());
-        assert!(got.text().starts_with("config.pbtxt:3:"), "{text}: {}", got.text());
-    };
-    check("model_operations { op_library_filename: 'x.so' }", "model_operations.op_library_filename");
+fn onnx_models_take_operators_from_libraries() {
+    let named = format!("{IO}model_operations {{ op_library_filename: [ 'x.so', '/opt/y.so' ] }}");
+    assert_eq!(spec(&named, MODEL).unwrap().optimization.operator_libraries, ["x.so", "/opt/y.so"]);
+    let other = ConfigDraft::new("m", Some(format!("backend: 'identity' {named}").as_bytes()), &[]).unwrap();
+    let note =
+        "'model_operations.op_library_filename' has no effect here: only ONNX models take operators from a library";
+    assert_eq!((other.notes(), other.operator_libraries().len()), (&[note.to_owned()][..], 0));
 }
 
 #[test]

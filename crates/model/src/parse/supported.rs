@@ -83,6 +83,7 @@ const SUPPORTED: &[&str] = &[
     "model_metrics.metric_control.metric_identifier",
     "model_metrics.metric_control.metric_identifier.family",
     "model_operations",
+    "model_operations.op_library_filename",
     "model_repository_agents",
     "model_repository_agents.agents",
     "model_repository_agents.agents.name",
@@ -193,13 +194,6 @@ const INERT: &[(&str, &str)] = &[
     ("sequence_batching.state.use_growable_memory", "every state may grow, up to --sequence-state-bytes-max"),
 ];
 
-/// Fields that are refused, with everything beneath them and the alternative.
-const REFUSED: &[(&str, &str)] = &[(
-    "model_operations.op_library_filename",
-    "operators of one's own are a library that would run inside the server; run the model in a model.py with \
-     onnxruntime, which can load it",
-)];
-
 /// Checks that all fields that are set are supported. Returns a note for each one without an effect.
 ///
 /// # Errors
@@ -279,10 +273,8 @@ impl SupportWalk<'_> {
 
     fn refusal(&self, place: &FieldPath) -> Error {
         let at = self.config.position(&place.path).map_or(String::new(), |position| position.to_string());
-        let FieldPath { relative, owner, schema_path, .. } = place;
-        let why = REFUSED.iter().find(|(refused, _)| refused == schema_path);
-        let why = why.map_or(" yet; remove it".to_owned(), |(_, why)| format!(": {why}"));
-        Error::unsupported(format!("{at}model '{}': '{relative}'{owner} is not supported{why}", self.model))
+        let FieldPath { relative, owner, .. } = place;
+        Error::unsupported(format!("{at}model '{}': '{relative}'{owner} is not supported yet; remove it", self.model))
     }
 }
 
@@ -355,14 +347,14 @@ mod tests {
             list.iter().any(|(above, _)| path == *above || path.starts_with(&format!("{above}.")))
         };
         for path in &all {
-            let places = [SUPPORTED.contains(&path.as_str()), is_beneath(INERT, path), is_beneath(REFUSED, path)];
+            let places = [SUPPORTED.contains(&path.as_str()), is_beneath(INERT, path)];
             assert_eq!(places.iter().filter(|is_there| **is_there).count(), 1, "{path}: {places:?}");
         }
-        let listed = SUPPORTED.iter().chain(INERT.iter().chain(REFUSED).map(|(path, _)| path));
+        let listed = SUPPORTED.iter().chain(INERT.iter().map(|(path, _)| path));
         for path in listed {
             assert!(all.iter().any(|have| have == path), "{path} is not a field");
         }
-        assert!(SUPPORTED.is_sorted() && INERT.is_sorted() && REFUSED.is_sorted());
+        assert!(SUPPORTED.is_sorted() && INERT.is_sorted());
     }
 
     #[test]
@@ -415,12 +407,7 @@ mod tests {
         check("ensemble_scheduling { step { model_name: 'a' model_namespace: 'b' } }", "");
         check("instance_group { passive: true rate_limiter { resources { name: 'r' global: true count: 1 } } }", "");
         check("model_repository_agents { agents { name: 'checksum' parameters { key: 'MD5:a' value: 'b' } } }", "");
-        check(
-            "model_operations {\n  op_library_filename: 'a.so' }",
-            "config.pbtxt:2:3: model 'm': 'model_operations.op_library_filename' is not supported: operators of one's own \
-             are a library that would run inside the server; run the model in a model.py with onnxruntime, which can \
-             load it",
-        );
+        check("model_operations { op_library_filename: 'a.so' }", "");
         check(
             "optimization { graph { level: 1 } execution_accelerators { cpu_execution_accelerator { name: 'a' } } }",
             "",

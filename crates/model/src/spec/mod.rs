@@ -276,6 +276,8 @@ pub struct Optimization {
     pub cpu_accelerators: Vec<Accelerator>,
     /// `execution_accelerators.gpu_execution_accelerator`.
     pub gpu_accelerators: Vec<Accelerator>,
+    /// `model_operations.op_library_filename`: libraries with operators for an ONNX model. Empty for other models.
+    pub operator_libraries: Vec<String>,
 }
 
 /// An execution accelerator: a library inside the engine that runs the operators it supports.
