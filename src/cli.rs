@@ -3,6 +3,7 @@
 //! The server's flags are in [`crate::settings`], those of the load generator in
 //! [`crate::loadgen::flags`].
 
+mod check;
 mod document;
 pub mod init;
 mod meaning;
@@ -22,6 +23,7 @@ use crate::client::health::HealthCheck;
 use crate::client::question::{self, ModelQuestion};
 use crate::flags::{self, Variables};
 use crate::loadgen;
+use crate::settings::deployment::CheckOrder;
 use crate::settings::{self, ConfigForm, ReadFile};
 use crate::steps;
 
@@ -32,6 +34,8 @@ pub enum Command {
     Ask(ModelQuestion),
     /// Measure a server.
     Bench(Box<loadgen::BenchSettings>),
+    /// Print which models would be served, and how.
+    Check(Box<CheckOrder>),
     /// Compare a model.py with its steps.
     CompareSteps(StepsComparison),
     /// Report the faults of files of flags, a line each.
@@ -150,6 +154,7 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
             loadgen::flags::read(matches, &local, environment.variables)
                 .map(|settings| Command::Bench(Box::new(settings)))
         }
+        Some(("check", matches)) => check::read(matches, environment).map(Box::new).map(Command::Check),
         Some(("config", matches)) => {
             let (name, matches) = matches.subcommand().ok_or("expected `deuteron config show PATH`")?;
             if name == "check" {
@@ -262,8 +267,8 @@ const AFTER_HELP: &str = "Environment:\n  Each flag of the server is also read f
      unset. Where a flag may be given more than once, ';' separates the values of the variable.";
 
 const EXIT_CODES: &str = "Exit codes:\n  0: success; a server has drained after a signal. 1: failure, with the reason on \
-     standard error; `deuteron health`: the server is not ready; `deuteron bench`: a request failed; `deuteron doctor`: a \
-     server with these flags cannot run. 2: a command, a flag, a variable or the file of --config is not valid. 128 and \
+     standard error; `deuteron health`: the server is not ready; `deuteron bench`: a request failed; `deuteron check`: a \
+     model is not served; `deuteron doctor`: a server with these flags cannot run. 2: a command, a flag, a variable or the file of --config is not valid. 128 and \
      the signal's number: a signal ended a server before its models were loaded, or a second one ended its drain.";
 
 /// The next commands to type, for a user who types only the program's name.
@@ -299,6 +304,14 @@ fn commands() -> Vec<clap::Command> {
             .override_usage("deuteron ask MODEL --input [NAME=]VALUE... [--url=http[s]://HOST:PORT]")
             .args(question::arguments())
             .args(loadgen::flags::tls::arguments()),
+        command(
+            "check",
+            "List the models of a repository: served or not, why, and the cure; also of a Dockerfile of Triton's",
+        )
+        .override_usage("deuteron check PATH... [--json] [FLAGS] [-- tritonserver FLAGS]")
+        .args(settings::arguments())
+        .args(check::arguments())
+        .after_help(AFTER_HELP),
         command("config", "Show and check configurations").subcommand_required(true).subcommands([show, check]),
         command("doctor", "Check this machine, the flags, files and models of a server, without starting one")
             .override_usage("deuteron doctor [PATH]... [FLAGS]")

@@ -64,6 +64,7 @@ fn main() -> ExitCode {
         Ok(Command::Ask(question)) => client::ask::run(&question),
         Ok(Command::Bench(settings)) => loadgen::run(&settings),
         Ok(Command::CompareSteps(comparison)) => client::compare::run(&comparison),
+        Ok(Command::Check(order)) => server::check::run(*order),
         Ok(Command::Complain(faults)) => {
             faults.iter().for_each(|fault| print_error(fault));
             ExitCode::FAILURE

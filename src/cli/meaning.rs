@@ -8,7 +8,7 @@ const MEANINGS: &[(&[&str], &str)] = &[
     ),
     (&["benchmark", "load-test", "loadtest", "measure", "perf", "perf-analyzer"], "`deuteron bench -m NAME`"),
     (&["inspect", "list", "ls", "print", "show", "view"], "`deuteron config show PATH`"),
-    (&["check", "lint", "test", "validate", "verify"], "`deuteron doctor PATH` or `deuteron config check FILE`"),
+    (&["lint", "test", "validate", "verify"], "`deuteron check PATH` or `deuteron config check FILE`"),
     (&["add", "create", "new", "scaffold"], "`deuteron init python NAME`"),
     (&["launch", "load", "run", "start", "up"], "`deuteron serve PATH`"),
     (&["alive", "live", "ping", "ready", "status"], "`deuteron health`"),

@@ -17,7 +17,7 @@ const SERVER_FLAGS: &[(&str, &str)] = &[
 ];
 
 /// The number of them in the help of the program, which has its commands too.
-const PROGRAM_FLAGS: usize = 7;
+const PROGRAM_FLAGS: usize = 6;
 
 /// The flags of `bench` in the short help.
 const BENCH_FLAGS: &[(&str, &str)] = &[
@@ -57,9 +57,21 @@ const SUGGEST_FLAGS: &[(&str, &str)] = &[
     ("--config FILE", "flags in TOML; see `deuteron config check`"),
 ];
 
+/// The flags of `check` in the short help.
+const CHECK_FLAGS: &[(&str, &str)] = &[
+    ("--json", "the report in JSON"),
+    ("--gpu off|require", "as the server will have it"),
+    ("--backend-directory DIRECTORY", "Triton's backends, of C++ or Python"),
+    ("--backend-config SETTING", "python,interpreter=PATH: the models' Python"),
+    ("--onnx-engine ENGINE", "auto, onnxruntime or embedded"),
+    ("--follow-links=false", "refuse links that lead out of a repository"),
+    ("--config FILE", "flags in TOML; see `deuteron config check`"),
+];
+
 /// Commands in the short help of the program.
 const COMMANDS: &[(&str, &str)] = &[
     ("serve PATH...", "serve models; the word may be left out"),
+    ("check PATH...", "list the models: served, or why not"),
     ("doctor PATH...", "check machine, flags and models"),
     ("bench -m NAME", "measure a server"),
     ("init KIND NAME", "create a model to start from"),
@@ -90,6 +102,10 @@ pub(super) fn text(command: &clap::Command, path: &[&str]) -> Option<String> {
         ["ask"] => {
             out += "Most used flags:\n";
             out += &lines(ASK_FLAGS);
+        }
+        ["check"] => {
+            out += "A PATH may be a Dockerfile, a compose file or a script of tritonserver's.\n\nMost used flags:\n";
+            out += &lines(CHECK_FLAGS);
         }
         ["bench"] => {
             out += "Most used flags:\n";
@@ -128,6 +144,7 @@ mod tests {
             (&["doctor"][..], SERVER_FLAGS),
             (&["config", "show"][..], SERVER_FLAGS),
             (&["ask"][..], ASK_FLAGS),
+            (&["check"][..], CHECK_FLAGS),
             (&["bench"][..], BENCH_FLAGS),
             (&["health"][..], HEALTH_FLAGS),
             (&["steps", "suggest"][..], SUGGEST_FLAGS),

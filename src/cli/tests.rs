@@ -59,7 +59,7 @@ fn a_mistyped_command_is_told_the_nearest() {
     check("hlep", ", did you mean 'help'?");
     check("infer", ", did you mean `deuteron ask MODEL --input VALUE`?");
     check("ls", ", did you mean `deuteron config show PATH`?");
-    check("check", ", did you mean `deuteron doctor PATH` or `deuteron config check FILE`?");
+    check("validate", ", did you mean `deuteron check PATH` or `deuteron config check FILE`?");
     check("models", ";");
     for path in ["m", "serv/e", "./srve", "serve.onnx"] {
         assert!(matches!(parse([path], nowhere), Ok(Command::Serve(_))), "{path} is like no command");
@@ -137,6 +137,7 @@ fn every_command_has_a_help_and_a_version() {
         "",
         "serve",
         "ask",
+        "check",
         "config",
         "config show",
         "config check",

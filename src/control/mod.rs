@@ -10,6 +10,7 @@
 //! machine                 cores, memory, threads, and their watches
 //! ```
 
+pub mod check;
 pub mod doctor;
 pub mod engines;
 pub mod loading;

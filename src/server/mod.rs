@@ -15,6 +15,7 @@
 
 mod admin_socket;
 mod begun;
+pub mod check;
 mod claimed;
 pub mod doctor;
 mod end_deadline;

@@ -89,10 +89,11 @@ fn only_model(source: &ModelSource, path: &Path, settings: &Settings) -> Result<
         ([], [(_, error)]) => return Err(error.clone()),
         (models, refused) => {
             let names = models.iter().map(|model| &model.name).chain(refused.iter().map(|(name, _)| name));
-            let names: Vec<_> = names.take(5).map(String::as_str).collect();
-            let (count, path) = (models.len() + refused.len(), path.display());
+            let mut names: Vec<_> = names.map(String::as_str).collect();
+            names.sort_unstable();
+            let (count, path) = (names.len(), path.display());
             return Err(Error::invalid(format!(
-                "'{path}' has {count} models ({}): name one, as in {path}/{}",
+                "'{path}' has {count} models ({}): name one, as in {path}/{}, or list all with `deuteron check {path}`",
                 names.join(", "),
                 names.first().copied().unwrap_or_default()
             )));

@@ -21,6 +21,7 @@ mod ask;
 mod batch_axis;
 mod capacity;
 mod catalogue;
+mod check;
 mod class_names;
 mod client_mistakes;
 mod clients;

@@ -46,7 +46,7 @@ pub fn apply_file<S: Clone>(
             let mut unused = settings.clone();
             let settings = if takes(flag) { &mut *settings } else { &mut unused };
             values.iter().try_for_each(|(offset, value)| {
-                let outcome = flag.read_text(settings, value);
+                let outcome = flag.take(settings, value);
                 let shown = flag.shown(&OsString::from(value));
                 outcome.map_err(|why| PlacedError { offset: *offset, text: format!("{name}{shown}: {why}") })
             })

@@ -106,11 +106,15 @@ impl<S> Flag<S> {
 
     fn read(&self, settings: &mut S, value: &OsStr) -> Result<(), String> {
         let name = self.name();
-        let outcome = value.to_str().ok_or_else(not_utf8).and_then(|text| self.read_text(settings, text));
+        let outcome = value.to_str().ok_or_else(not_utf8).and_then(|text| self.take(settings, text));
         outcome.map_err(|why| format!("--{name}{}: {why}", self.shown(value)))
     }
 
-    fn read_text(&self, settings: &mut S, text: &str) -> Result<(), String> {
+    /// Reads a value as the command line has it. The error does not name the flag.
+    ///
+    /// # Errors
+    /// The expected value.
+    pub fn take(&self, settings: &mut S, text: &str) -> Result<(), String> {
         match self.takes {
             Takes::Switch if parse_bool(text)? => (self.apply)(settings, ""),
             Takes::Switch => Ok(()),
@@ -125,9 +129,9 @@ impl<S> Flag<S> {
         let outcome = value.to_str().ok_or_else(not_utf8).and_then(|text| match self.takes {
             Takes::Many(_) => {
                 let mut values = text.split(';').filter(|value| !value.is_empty());
-                values.try_for_each(|value| self.read_text(settings, value))
+                values.try_for_each(|value| self.take(settings, value))
             }
-            Takes::One(_) | Takes::Switch => self.read_text(settings, text),
+            Takes::One(_) | Takes::Switch => self.take(settings, text),
         });
         outcome.map_err(|why| format!("{name}{}: {why}", self.shown(value)))
     }

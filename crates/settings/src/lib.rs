@@ -4,6 +4,7 @@
 mod backend;
 mod cache;
 mod config_file;
+pub mod deployment;
 pub mod environment;
 mod front_end;
 mod health;
@@ -85,7 +86,16 @@ pub fn read(matches: &ArgMatches, variables: Variables, read_file: ReadFile) -> 
 /// Returns the settings of a command line, the environment and the file of `--config`; a flag goes
 /// before its variable, a variable before the file. The error is one line for a person.
 pub fn read_any(matches: &ArgMatches, variables: Variables, read_file: ReadFile) -> Result<Settings, String> {
-    let mut settings = Settings::default();
+    read_over(Settings::default(), matches, variables, read_file)
+}
+
+/// The same over settings that others have made, such as those of a deployment: what is given here holds.
+pub fn read_over(
+    mut settings: Settings,
+    matches: &ArgMatches,
+    variables: Variables,
+    read_file: ReadFile,
+) -> Result<Settings, String> {
     let is_for_predictions = front_end::is_for_predictions(variables);
     settings.foreign.vertex_ai.is_on = is_for_predictions;
     let paths = repositories(matches);
@@ -120,7 +130,7 @@ pub fn read_any(matches: &ArgMatches, variables: Variables, read_file: ReadFile)
 
 /// Returns the paths of models, with the flag and without it, in the order of the command line: the
 /// first that has a model serves it. A word need not be UTF-8.
-fn repositories(matches: &ArgMatches) -> Vec<PathBuf> {
+pub fn repositories(matches: &ArgMatches) -> Vec<PathBuf> {
     let given = [REPOSITORY.0, PATHS].into_iter().flat_map(|name| {
         let values = matches.get_raw(name).unwrap_or_default();
         matches.indices_of(name).unwrap_or_default().zip(values)

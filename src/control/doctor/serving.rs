@@ -118,7 +118,7 @@ impl Diagnosis {
         }
         let limiter = rate_limit::limiter(settings);
         let (mut served, mut are_all_known) = (Vec::new(), true);
-        for (name, outcome) in found {
+        for initial_load::ModelFinding { name, outcome, .. } in found {
             let outcome = outcome.map_err(|error| error.text().to_owned()).and_then(|found| self.check_python(found));
             let outcome = outcome.and_then(|found| {
                 are_all_known &= !found.versions.is_empty();
@@ -152,7 +152,8 @@ impl Diagnosis {
             format!("--model-repository: {error}; name a directory of models, or a model, that this user can read")
         })?;
         let loader = ModelLoader::new(&settings, ModelServices::new()).map_err(|error| error.text().to_owned())?;
-        initial_load::examine(&settings, &loader, &repositories).map_err(|error| error.text().to_owned())
+        let examine: initial_load::Examine<'_> = &|location, composing| loader.examine(location, composing);
+        initial_load::examine(&settings, &loader, &repositories, examine).map_err(|error| error.text().to_owned())
     }
 
     /// Refuses a Python model without an interpreter.

@@ -31,7 +31,7 @@ use crate::runtime::clock;
 use crate::settings::{Compat, ControlMode, Settings};
 use crate::time::Instant;
 
-pub use examination::{ModelFinding, examine};
+pub use examination::{Examine, ModelFinding, examine};
 
 /// The interval at which the log lists the models that still load.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,6 +1,9 @@
-//! The check of a model for `deuteron doctor`: its configuration, its files, its devices and its engine, by the same
-//! steps as a load. It neither loads the model nor runs its code, so a load may still fail later.
+//! The check of a model for `deuteron doctor` and `deuteron check`: its configuration, its files, its devices and its
+//! engine, by the same steps as a load. `doctor` loads no model; `check` loads small files, for an engine may refuse them.
+//! Neither runs code of the model, so a load may still fail later.
 
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::control::engines::engine::EngineName;
@@ -11,7 +14,14 @@ use crate::error::Error;
 use crate::model::config::ConfigDraft;
 use crate::model::ensemble::ComposingModels;
 use crate::model::platform::PYTORCH_BACKEND;
+use crate::model::spec::VersionPolicy;
 use crate::model::{ModelSpec, PythonModel};
+
+/// Bytes of a version's files with which `deuteron check` loads it: an engine reads them in a second or so.
+pub const CHECK_LOAD_SIZE_MAX: u64 = 64 * 1024 * 1024;
+
+/// Entries of a version's directory whose sizes are added up.
+const CHECK_ENTRIES_MAX: usize = 4096;
 
 /// A model without a known fault.
 #[derive(Debug, Default)]
@@ -23,7 +33,16 @@ pub struct ExaminedModel {
     pub engine: String,
     /// The interpreter that the model brings; `None` if it is a Python model without one.
     pub python: Option<PythonModel>,
+    /// The file of the shared library of Triton's that runs it, if one does.
+    pub library: Option<String>,
+    /// Parts of its configuration that have another effect than they say.
+    pub warnings: Vec<String>,
+    /// Fields without effect, and files that were not loaded.
+    pub notes: Vec<String>,
 }
+
+/// Examines one version: its configuration, unless only the model's own code completes it, and its engine.
+type ExamineVersion<'a> = &'a dyn Fn(&OpenedConfig, u64, &mut ExaminedModel) -> Result<(), Error>;
 
 impl ModelLoader {
     /// Checks the versions that a load would load. An ensemble is checked against the models that were examined before.
@@ -35,9 +54,54 @@ impl ModelLoader {
         location: ModelLocation<'_>,
         composing_models: &ComposingModels,
     ) -> Result<ExaminedModel, LoadFailure> {
+        self.examine_versions(location, composing_models, &|opened, version, examined| {
+            self.examine_version(location, opened, version, examined)
+        })
+    }
+
+    /// The same, but loads each version that an engine of this process runs and whose files have at most
+    /// [`CHECK_LOAD_SIZE_MAX`] bytes, as a server does.
+    ///
+    /// # Errors
+    /// As [`Self::examine`].
+    pub fn try_out(
+        &self,
+        location: ModelLocation<'_>,
+        composing_models: &ComposingModels,
+    ) -> Result<ExaminedModel, LoadFailure> {
+        self.examine_versions(location, composing_models, &|opened, version, examined| {
+            let draft = &opened.draft;
+            // Code of the model, a library of Triton's, and a shim that is compiled for half a minute.
+            let is_foreign =
+                draft.python()?.is_some() || draft.library().is_some() || draft.pytorch_filename().is_some();
+            if is_foreign {
+                return self.examine_version(location, opened, version, examined);
+            }
+            let size = files_size(&location.source.root.join(location.directory.version_path(version)));
+            if size > CHECK_LOAD_SIZE_MAX {
+                let mib = size >> 20;
+                examined.notes.push(format!(
+                    "version {version} was not loaded: its files have {mib} MiB; `deuteron config show` loads it"
+                ));
+                return self.examine_version(location, opened, version, examined);
+            }
+            let loaded = self.load_version(location, opened, version)?;
+            examined.engine = self.engine_text(&loaded.configured)?;
+            examined.warnings.extend(self.engines.missing_accelerators(&loaded.configured)?);
+            examined.versions.push((version, Arc::clone(&loaded.configured)));
+            Ok(())
+        })
+    }
+
+    fn examine_versions(
+        &self,
+        location: ModelLocation<'_>,
+        composing_models: &ComposingModels,
+        examine: ExamineVersion<'_>,
+    ) -> Result<ExaminedModel, LoadFailure> {
         let _lease = location.source.lease(location.directory)?;
         let opened = self.open(location)?;
-        let mut examined = ExaminedModel { python: opened.draft.python()?, ..ExaminedModel::default() };
+        let mut examined = self.noted(location, &opened)?;
         for version in opened.versions.iter().copied() {
             let failed = |error| LoadFailure::Version(version, error);
             if !opened.composing.is_empty() {
@@ -49,31 +113,56 @@ impl ModelLoader {
                 examined.engine = format!("an ensemble of {}", composing.join(", "));
                 continue;
             }
-            let (spec, engine) = self.examine_version(location, &opened, version).map_err(failed)?;
-            examined.versions.extend(spec.map(|spec| (version, spec)));
-            examined.engine = engine;
+            examine(&opened, version, &mut examined).map_err(failed)?;
         }
         Ok(examined)
     }
 
-    /// Returns the configuration of a version, unless only the model's own code completes it, and the engine.
+    /// Returns what is known of a model by its configuration alone.
+    fn noted(&self, location: ModelLocation<'_>, opened: &OpenedConfig) -> Result<ExaminedModel, LoadFailure> {
+        let draft = &opened.draft;
+        let mut warnings = Vec::new();
+        // The draft that is open has no groups of GPUs any longer.
+        if self.host_gpus.is_off() && location.source.draft(location.directory, &self.settings)?.asks_for_gpu() {
+            warnings.push("it asks for a GPU and is served on the CPU: --gpu=off is given".to_owned());
+        }
+        if let VersionPolicy::Specific(_) = draft.version_policy() {
+            let missing =
+                location.directory.choose_versions(&draft.version_policy()).map_err(LoadFailure::Policy)?.missing;
+            warnings.extend(
+                missing.iter().map(|version| format!("its version policy names version {version}, which is not there")),
+            );
+        }
+        Ok(ExaminedModel {
+            python: draft.python()?,
+            library: draft.library().map(str::to_owned),
+            warnings,
+            notes: draft.notes().to_vec(),
+            ..ExaminedModel::default()
+        })
+    }
+
+    /// Adds the configuration of a version, unless only the model's own code completes it, and the engine.
     fn examine_version(
         &self,
         location: ModelLocation<'_>,
         opened: &OpenedConfig,
         version: u64,
-    ) -> Result<(Option<Arc<ModelSpec>>, String), Error> {
+        examined: &mut ExaminedModel,
+    ) -> Result<(), Error> {
         let ModelLocation { source, directory } = location;
         self.check_file(location, opened, version)?;
         let folder = directory.version_path(version);
         let draft = self.with_devices(&opened.draft)?;
         if self.completion().needs_code(source, &folder, &draft)? {
-            return Ok((None, draft.backend().to_owned()));
+            draft.backend().clone_into(&mut examined.engine);
+            return Ok(());
         }
         let spec = Arc::new(self.completion().complete(source, directory, version, &draft, &opened.labels)?);
         self.pin(source, &folder, &draft, &spec)?;
-        let engine = self.engine_text(&spec)?;
-        Ok((Some(spec), engine))
+        examined.engine = self.engine_text(&spec)?;
+        examined.versions.push((version, spec));
+        Ok(())
     }
 
     /// Returns the draft with the devices of this machine, as [`ModelLoader::complete_config`] completes it.
@@ -99,4 +188,21 @@ impl ModelLoader {
         let engine = has_named_engine(spec).then(|| EngineName::of(Some(backend)));
         Ok(served_with(spec, engine.as_ref(), Some(backend)))
     }
+}
+
+/// The bytes of a directory's files, as far as they are counted.
+fn files_size(directory: &Path) -> u64 {
+    let (mut size, mut left) = (0_u64, CHECK_ENTRIES_MAX);
+    let mut folders = vec![directory.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            left = left.saturating_sub(1);
+            let Some(known) = fs::metadata(entry.path()).ok().filter(|_| left > 0) else { continue };
+            match known.is_dir() {
+                true => folders.push(entry.path()),
+                false => size = size.saturating_add(known.len()),
+            }
+        }
+    }
+    size
 }

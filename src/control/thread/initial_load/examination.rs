@@ -1,4 +1,4 @@
-//! The check of the models that a server would load at start, for `deuteron doctor`. Nothing is loaded.
+//! The check of the models that a server would load at start, for `deuteron doctor` and `deuteron check`.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,23 @@ use crate::control::repository::repositories::Repositories;
 use crate::control::thread::initial_load::{InitialLoad, LoadTask, check_may_be_empty, with_composing};
 use crate::error::Error;
 use crate::model::ensemble::{self, ComposingModel, ComposingModels};
+use crate::model::repository::ModelDirectory;
 use crate::settings::Settings;
 
-/// A model that would be loaded: its name, and the finding or the reason that it cannot be served.
-pub type ModelFinding = (String, Result<ExaminedModel, Error>);
+/// A model that would be loaded.
+pub struct ModelFinding {
+    /// Its name, qualified if it has a namespace.
+    pub name: String,
+    /// The index of its repository, and its directory; `None` if that is no model's.
+    pub place: Option<(usize, ModelDirectory)>,
+    /// The finding, or the reason that it cannot be served.
+    pub outcome: Result<ExaminedModel, Error>,
+}
 
-/// Checks the models that [`load`](super::load) would load, sorted by name.
+/// Examines one model, an ensemble against the models that were examined before.
+pub type Examine<'a> = &'a dyn Fn(ModelLocation<'_>, &ComposingModels) -> Result<ExaminedModel, LoadFailure>;
+
+/// Checks the models that [`load`](super::load) would load, sorted by name. `examine` checks each.
 ///
 /// # Errors
 /// When a repository cannot be read, or has no model although the server needs one.
@@ -22,6 +33,7 @@ pub fn examine(
     settings: &Settings,
     loader: &ModelLoader,
     repositories: &Repositories,
+    examine: Examine<'_>,
 ) -> Result<Vec<ModelFinding>, Error> {
     let mut initial = InitialLoad::default();
     let tasks = initial.find_tasks(settings, repositories)?;
@@ -31,11 +43,13 @@ pub fn examine(
     let mut found: BTreeMap<String, Result<ExaminedModel, Error>> =
         initial.errors.into_iter().map(|(name, error)| (name, Err(error))).collect();
     let tasks = with_composing(tasks, settings, loader, repositories);
+    let mut places: BTreeMap<_, _> =
+        tasks.iter().map(|task| (task.directory.qualified_name(), (task.origin, task.directory.clone()))).collect();
     let (ensembles, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|task| !task.composing.is_empty());
     let one = |task: &LoadTask, composing: &ComposingModels| {
         let source = repositories.source(task.origin).ok_or_else(|| Error::internal("its repository is gone"))?;
         let location = ModelLocation { source, directory: &task.directory };
-        loader.examine(location, composing).map_err(|failure: LoadFailure| failure.error().clone())
+        examine(location, composing).map_err(|failure: LoadFailure| failure.error().clone())
     };
     for task in &others {
         found.insert(task.directory.qualified_name(), one(task, &ComposingModels::default()));
@@ -58,7 +72,8 @@ pub fn examine(
         };
         found.insert(task.directory.qualified_name(), outcome);
     }
-    Ok(found.into_iter().collect())
+    let finding = |(name, outcome)| ModelFinding { place: places.remove(&name), name, outcome };
+    Ok(found.into_iter().map(finding).collect())
 }
 
 /// Returns the models examined so far, as possible steps of ensembles.
