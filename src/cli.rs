@@ -335,27 +335,32 @@ fn commands() -> Vec<clap::Command> {
             .args(loadgen::flags::arguments()),
         command("completions", "Print the completion script of a shell").arg(document::shell_argument()),
         command("man", "Print a page of the manual").arg(document::page_argument()),
-        command("steps", "Propose steps for a model.py, compare both, and print the schema of a steps.json")
-            .subcommand_required(true)
-            .subcommands([
-                command("compare", "Send the same requests to a model.py and to the steps.json beside it")
-                    .override_usage("deuteron steps compare DIRECTORY [REQUEST.json]... [FLAGS]")
-                    .args(comparison::arguments()),
-                command("schema", "Print the JSON schema of a steps.json"),
-                command("suggest", "Propose a steps.json that does what a model.py does, or say why there is none")
-                    .override_usage("deuteron steps suggest DIRECTORY [--write] [FLAGS]")
-                    .args(settings::arguments())
-                    .arg(
-                        Arg::new(WRITE)
-                            .long(WRITE)
-                            .action(ArgAction::SetTrue)
-                            .help("Write a complete proposal beside the model.py, unless there is a steps.json"),
-                    )
-                    .after_help(AFTER_HELP),
-            ]),
+        steps_command(),
         command("sbom", "Print the components of the program, as a CycloneDX document"),
         command("version", "Print the version"),
     ]
+}
+
+/// The commands on lists of steps.
+fn steps_command() -> clap::Command {
+    command("steps", "Propose steps for a model.py, compare both, and print the schema of a steps.json")
+        .subcommand_required(true)
+        .subcommands([
+            command("compare", "Send the same requests to a model.py and to the steps.json beside it")
+                .override_usage("deuteron steps compare DIRECTORY [REQUEST.json]... [FLAGS]")
+                .args(comparison::arguments()),
+            command("schema", "Print the JSON schema of a steps.json"),
+            command("suggest", "Propose a steps.json that does what a model.py does, or say why there is none")
+                .override_usage("deuteron steps suggest DIRECTORY [--write] [FLAGS]")
+                .args(settings::arguments())
+                .arg(
+                    Arg::new(WRITE)
+                        .long(WRITE)
+                        .action(ArgAction::SetTrue)
+                        .help("Write a complete proposal beside the model.py, unless there is a steps.json"),
+                )
+                .after_help(AFTER_HELP),
+        ])
 }
 
 /// Reads a file of flags: for [`Environment::read_file`].

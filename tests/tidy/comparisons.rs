@@ -82,8 +82,9 @@ fn without_versions(text: &str) -> String {
     let mut before = "";
     let words = text.split_whitespace().filter(|word| {
         let names = |name: &str| name == "Linux" || OTHERS.contains(&name);
-        let is_version =
-            names(before) && word.trim_start_matches('(').starts_with(|letter: char| letter.is_ascii_digit());
+        // The tag of an image is a version, too.
+        let is_version = word.contains("tritonserver:")
+            || names(before) && word.trim_start_matches('(').starts_with(|letter: char| letter.is_ascii_digit());
         // A version may be said twice: `2.51 (24.10)`.
         before = if is_version { before } else { word };
         !is_version

@@ -45,13 +45,13 @@ pub struct PythonFindings {
 /// A model's imports, and the interpreter of its processes.
 struct PythonLook {
     imports: Vec<ImportedModule>,
-    interpreter: Interpreter,
+    interpreter: ModelInterpreter,
     /// The file whose imports they are, for a person.
     file: String,
 }
 
 /// The interpreter of a model.
-enum Interpreter {
+enum ModelInterpreter {
     /// In an archive, which is not unpacked.
     Archived(String),
     /// The program, and the setting that named it.
@@ -83,7 +83,7 @@ impl PythonFindings {
         }
         let mut asked: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
         for look in looks.values() {
-            if let Interpreter::Found(path, _) = &look.interpreter {
+            if let ModelInterpreter::Found(path, _) = &look.interpreter {
                 let names = look.imports.iter().map(|module| module.name.clone());
                 asked.entry(path.clone()).or_default().extend(names);
             }
@@ -187,12 +187,12 @@ fn interpreter(
     source: &ModelSource,
     directory: &ModelDirectory,
     environment: Option<&str>,
-) -> Interpreter {
+) -> ModelInterpreter {
     let model_directory = source.root.join(&directory.path);
     if let Some(parameter) = environment.filter(|parameter| !parameter.is_empty()) {
         let path = parameter.replace("$$TRITON_MODEL_DIRECTORY", &model_directory.to_string_lossy());
         if Path::new(&path).is_file() {
-            return Interpreter::Archived(path);
+            return ModelInterpreter::Archived(path);
         }
     }
     let search = InterpreterSearch {
@@ -203,8 +203,8 @@ fn interpreter(
         archives: &Archives::new(std::env::temp_dir()),
     };
     match search.find() {
-        Ok(found) => Interpreter::Found(found.path, found.source.to_string()),
-        Err(why) => Interpreter::Missing(why.text().to_owned()),
+        Ok(found) => ModelInterpreter::Found(found.path, found.source.to_string()),
+        Err(why) => ModelInterpreter::Missing(why.text().to_owned()),
     }
 }
 
@@ -217,16 +217,18 @@ impl PythonLook {
         let no_answer = BTreeMap::new();
         let (answer, python) = match &self.interpreter {
             // The image has its own Python.
-            Interpreter::Missing(_) | Interpreter::Archived(_) if installed.is_some() => (&no_answer, String::new()),
-            Interpreter::Missing(why) => {
+            ModelInterpreter::Missing(_) | ModelInterpreter::Archived(_) if installed.is_some() => {
+                (&no_answer, String::new())
+            }
+            ModelInterpreter::Missing(why) => {
                 let cure = RefusedModel { reason: why, backend: "", nested: None }.change();
                 return refused(why.clone(), cure);
             }
-            Interpreter::Archived(path) => {
+            ModelInterpreter::Archived(path) => {
                 let notes = vec![format!("its packages are in '{path}', which is not unpacked here")];
                 return PythonFinding { notes, ..PythonFinding::default() };
             }
-            Interpreter::Found(path, source) => match answers.get(path) {
+            ModelInterpreter::Found(path, source) => match answers.get(path) {
                 Some(Ok(answer)) => (answer, format!("'{}' ({source})", path.display())),
                 Some(Err(why)) if installed.is_none() => {
                     let text = format!("the Python '{}' ({source}) cannot be asked: {why}", path.display());
@@ -364,7 +366,7 @@ mod tests {
     use super::*;
 
     fn look(source: &str) -> PythonLook {
-        let interpreter = Interpreter::Found("/p".into(), "PATH".to_owned());
+        let interpreter = ModelInterpreter::Found("/p".into(), "PATH".to_owned());
         PythonLook { imports: imports(source), interpreter, file: "model.py".to_owned() }
     }
 
@@ -410,9 +412,9 @@ mod tests {
     #[test]
     fn an_interpreter_that_is_missing_or_fails_or_is_packed_is_told() {
         let with = |interpreter| PythonLook { interpreter, ..look("import os") };
-        let missing = with(Interpreter::Missing("No Python".to_owned())).finding(&BTreeMap::new(), None);
+        let missing = with(ModelInterpreter::Missing("No Python".to_owned())).finding(&BTreeMap::new(), None);
         assert_eq!(missing.refusal, Some(("No Python".to_owned(), INSTALL_PYTHON.to_owned())));
-        let packed = with(Interpreter::Archived("/e.tar.gz".to_owned())).finding(&BTreeMap::new(), None);
+        let packed = with(ModelInterpreter::Archived("/e.tar.gz".to_owned())).finding(&BTreeMap::new(), None);
         assert!(
             packed.refusal.is_none() && packed.notes == ["its packages are in '/e.tar.gz', which is not unpacked here"]
         );
