@@ -253,7 +253,7 @@ fn a_method_that_is_not_allowed_is_told_which_are() {
         check(server.metrics(), method, "/metrics", "GET, HEAD");
     }
     for method in ["GET", "HEAD", "OPTIONS"] {
-        for path in ["/v2/models/m/infer", "/v2/repository/index", "/v2/systemsharedmemory/register"] {
+        for path in ["/v2/models/m/infer", "/v1/models/m:predict", "/v2/systemsharedmemory/register"] {
             let answer = http::exchange(server.http(), &http::request(method, path, &[], b""));
             if method != "HEAD" {
                 assert_eq!(answer.unwrap().header("allow"), Some("POST"), "{method} {path}");

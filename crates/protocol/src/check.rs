@@ -52,6 +52,8 @@ pub struct AskedOutput<'a> {
     pub name: &'a str,
     /// True to send it as binary data (REST only).
     pub is_binary: bool,
+    /// True to send its strings as base64 (REST only).
+    pub is_base64: bool,
     /// Number of best classes to send instead of the tensor; 0 sends the tensor.
     pub class_count: u32,
 }
@@ -182,7 +184,7 @@ pub fn check_outputs(
     default_is_binary: bool,
 ) -> Result<SmallVec<[OutputPlan; 2]>, Error> {
     if asked.is_empty() {
-        let plan = |index| OutputPlan { index, is_binary: default_is_binary, class_count: 0 };
+        let plan = |index| OutputPlan { index, is_binary: default_is_binary, is_base64: false, class_count: 0 };
         if spec.outputs_on_request().is_empty() {
             return Ok((0..spec.outputs.len()).map(plan).collect());
         }
@@ -200,7 +202,12 @@ pub fn check_outputs(
         if is_taken.get_mut(index).is_some_and(|is_taken| std::mem::replace(is_taken, true)) {
             return Err(refusal(id, format!("output '{}' already exists in request", output.name)));
         }
-        plans.push(OutputPlan { index, is_binary: output.is_binary, class_count: output.class_count });
+        plans.push(OutputPlan {
+            index,
+            is_binary: output.is_binary,
+            is_base64: output.is_base64,
+            class_count: output.class_count,
+        });
     }
     match unexpected {
         Some(name) => Err(Error::invalid(format!("unexpected inference output '{name}' for model '{}'", spec.name))),
@@ -685,8 +692,10 @@ mod tests {
         let outputs = vec![output("X", Datatype::Fp32, &[1]), output("Y", Datatype::Fp32, &[1])];
         let model = spec(0, vec![], outputs);
         let outcome = |names: &str| {
-            let asked: Vec<_> =
-                names.split_whitespace().map(|name| AskedOutput { name, is_binary: true, class_count: 3 }).collect();
+            let asked: Vec<_> = names
+                .split_whitespace()
+                .map(|name| AskedOutput { name, is_binary: true, is_base64: false, class_count: 3 })
+                .collect();
             match check_outputs(&model, "9", &asked, false) {
                 Ok(plans) => {
                     format!("{:?}", plans.iter().map(|plan| (plan.index, plan.class_count)).collect::<Vec<_>>())

@@ -290,6 +290,10 @@ impl Reach {
                 | Route::TextHealth
                 | Route::TextInfo(_)
                 | Route::TextModels
+                | Route::Models
+                | Route::V1Status(_)
+                | Route::V1Metadata(_)
+                | Route::ModelPredict(_)
                 | Route::Hosted(_)
                 | Route::ModelMetadata(_)
                 | Route::ModelReady(_)
@@ -298,7 +302,18 @@ impl Reach {
                 | Route::ModelGenerate(..)
                 | Route::ModelStatistics(_),
             )
-            | PathTarget::Model(_, _, RouteAction::Generate(_) | RouteAction::OpenApi | RouteAction::Trace)
+            | PathTarget::Model(
+                _,
+                _,
+                RouteAction::Generate(_)
+                | RouteAction::OpenApi
+                | RouteAction::Predict
+                | RouteAction::Trace
+                | RouteAction::V1Metadata
+                | RouteAction::V1Status,
+            )
+            | PathTarget::V1Label(..)
+            | PathTarget::V1Verb(_)
             | PathTarget::HostedModels
             | PathTarget::HostedModel(_)
             | PathTarget::Root => None,
@@ -419,6 +434,10 @@ mod tests {
             ("v2/trace/setting", "400"),
             ("v2/models/a/trace/setting", "400"),
             ("v2/models/a/generate", "400"),
+            ("v1/models/a:predict", "400"),
+            ("v2/models", "400"),
+            ("v1/models/a:explain", "400"),
+            ("v1/models/a/labels/l", "400"),
             ("v2/docs/openapi.json", "400"),
             ("models", "400"),
         ] {

@@ -51,6 +51,18 @@ pub struct ResponsePlan {
     pub non_finite: NonFinite,
     /// Generate only: outputs of several axes are lists within lists.
     pub is_nested: bool,
+    /// Predictions only: the form of the answer.
+    pub predict: PredictForm,
+}
+
+/// The form of a prediction and of its answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PredictForm {
+    /// `inputs` and `outputs`: whole tensors.
+    #[default]
+    Columns,
+    /// `instances` and `predictions`: as many rows.
+    Rows(usize),
 }
 
 /// The form of NaN and of the infinities in JSON, which has no numbers for them.
@@ -88,6 +100,8 @@ pub struct OutputPlan {
     pub index: usize,
     /// REST only: send it as binary data after the JSON. gRPC always sends raw contents.
     pub is_binary: bool,
+    /// REST only: send its strings as base64.
+    pub is_base64: bool,
     /// Number of best classes to send instead of the tensor; 0 sends the tensor.
     pub class_count: u32,
 }

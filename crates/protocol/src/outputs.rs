@@ -17,6 +17,22 @@ pub(super) struct SentOutput<'a> {
     pub(super) is_shared: bool,
     /// REST only: how NaN and the infinities are shown.
     pub(super) non_finite: NonFinite,
+    /// REST only: the form of strings.
+    pub(super) strings: StringForm,
+}
+
+/// The form of an element of `BYTES` in JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum StringForm {
+    /// A string of base64.
+    Base64,
+    /// `{"b64": …}`.
+    Object,
+    /// A string, or `{"b64": …}` for bytes that are not UTF-8.
+    ObjectUnlessText,
+    /// A string; bytes that are not UTF-8 are refused.
+    #[default]
+    Text,
 }
 
 /// The planned outputs, in the plan's order, classified if the plan says so; without those that a Python model, or a
@@ -52,7 +68,8 @@ pub(super) fn planned_outputs<'a>(
             count => classify(spec, expected, &tensor, count)?,
         };
         let (is_binary, non_finite) = (planned.is_binary, plan.non_finite);
-        sent.push(SentOutput { spec: expected, tensor, is_binary, is_shared, non_finite });
+        let strings = if planned.is_base64 { StringForm::Base64 } else { StringForm::Text };
+        sent.push(SentOutput { spec: expected, tensor, is_binary, is_shared, non_finite, strings });
     }
     Ok(sent)
 }

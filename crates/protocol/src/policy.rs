@@ -256,9 +256,12 @@ impl PathEndpoint<'_> {
                 Method::Get | Method::Head => Some(KeyClass::Read),
                 Method::Delete | Method::Other | Method::Post => Some(KeyClass::Admin),
             },
-            PathTarget::Server(_) | PathTarget::Model(..) | PathTarget::NamedRepository | PathTarget::Root => {
-                category.class()
-            }
+            PathTarget::Server(_)
+            | PathTarget::Model(..)
+            | PathTarget::NamedRepository
+            | PathTarget::Root
+            | PathTarget::V1Label(..)
+            | PathTarget::V1Verb(_) => category.class(),
         }
     }
 
@@ -268,6 +271,7 @@ impl PathEndpoint<'_> {
             PathTarget::Server(route) => route.category(),
             PathTarget::Model(_, _, action) => action.category(),
             PathTarget::Root => ApiCategory::Metadata,
+            PathTarget::V1Label(..) | PathTarget::V1Verb(_) => ApiCategory::Inference,
             PathTarget::NamedRepository | PathTarget::HostedModels | PathTarget::HostedModel(_) => {
                 ApiCategory::ModelRepository
             }
@@ -279,16 +283,22 @@ impl Route<'_> {
     /// The category of the route. A new route must be added here.
     const fn category(&self) -> ApiCategory {
         match self {
-            Self::ServerLive | Self::ServerReady | Self::ModelReady(_) | Self::TextHealth => ApiCategory::Health,
+            Self::ServerLive | Self::ServerReady | Self::ModelReady(_) | Self::TextHealth | Self::V1Status(_) => {
+                ApiCategory::Health
+            }
             Self::Links
             | Self::ServerMetadata
             | Self::TextInfo(_)
             | Self::TextModels
             | Self::ModelMetadata(_)
+            | Self::Models
+            | Self::V1Metadata(_)
             | Self::Docs
             | Self::OpenApi
             | Self::ModelOpenApi(_) => ApiCategory::Metadata,
-            Self::ModelInfer(_) | Self::ModelGenerate(..) | Self::Text(..) => ApiCategory::Inference,
+            Self::ModelInfer(_) | Self::ModelGenerate(..) | Self::ModelPredict(_) | Self::Text(..) => {
+                ApiCategory::Inference
+            }
             Self::Logging => ApiCategory::Logging,
             Self::TraceSetting(_) => ApiCategory::Trace,
             Self::SharedMemory(..) => ApiCategory::SharedMemory,
@@ -307,9 +317,9 @@ impl RouteAction {
     const fn category(self) -> ApiCategory {
         match self {
             Self::Config => ApiCategory::ModelConfig,
-            Self::Generate(_) | Self::Infer => ApiCategory::Inference,
-            Self::Metadata | Self::OpenApi => ApiCategory::Metadata,
-            Self::Ready => ApiCategory::Health,
+            Self::Generate(_) | Self::Infer | Self::Predict => ApiCategory::Inference,
+            Self::Metadata | Self::OpenApi | Self::V1Metadata => ApiCategory::Metadata,
+            Self::Ready | Self::V1Status => ApiCategory::Health,
             Self::Statistics => ApiCategory::Statistics,
             Self::Trace => ApiCategory::Trace,
         }
@@ -376,10 +386,23 @@ mod tests {
             check(&format!("{model}/generate"), "inference");
             check(&format!("{model}/generate_stream"), "inference");
         }
+        for model in ["/v1/models/m", "/v1/models/m/versions/1"] {
+            check(model, "health");
+            check(&format!("{model}/metadata"), "metadata");
+            ["predict", "explain"].iter().for_each(|verb| check(&format!("{model}:{verb}"), "inference"));
+        }
+        check("/v1/models/m/labels/l:predict", "inference");
         check("/v2/models/stats", "statistics");
         check("/v2/trace/setting", "trace");
         check("/v2/models/m/trace/setting", "trace");
-        for path in ["/", "/v2/docs", "/v2/docs/openapi.json", "/v2/models/m/versions/1/docs/openapi.json"] {
+        for path in [
+            "/",
+            "/v1/models",
+            "/v2/models",
+            "/v2/docs",
+            "/v2/docs/openapi.json",
+            "/v2/models/m/versions/1/docs/openapi.json",
+        ] {
             check(path, "metadata");
         }
         for path in ["/embed", "/tokenize", "/v1/classify", "/models/m", "/models/m/decode"] {
@@ -526,6 +549,8 @@ mod tests {
         };
         check(Method::Post, "/v2/repository/index", Some(KeyClass::Read));
         check(Method::Post, "/v2/repository/r/index", Some(KeyClass::Read));
+        check(Method::Get, "/v2/repository/index", Some(KeyClass::Read));
+        check(Method::Get, "/v2/models", Some(KeyClass::Read));
         check(Method::Post, "/v2/repository/models/m/load", Some(KeyClass::Admin));
         check(Method::Post, "/v2/repository/r/models/m/unload", Some(KeyClass::Admin));
         check(Method::Get, "/v2/systemsharedmemory/status", Some(KeyClass::Admin));

@@ -49,6 +49,8 @@ pub enum Route<'a> {
     Logging,
     /// `POST /v2/models/M[/versions/V]/generate` and `…/generate_stream`.
     ModelGenerate(ModelPath<'a>, Delivery),
+    /// `GET /v2/models`.
+    Models,
     /// `GET /v2/models/stats`.
     Statistics,
     /// `GET /v2/models/M[/versions/V]/stats`.
@@ -67,6 +69,12 @@ pub enum Route<'a> {
     TextInfo(Option<&'a str>),
     /// `GET /v1/models`.
     TextModels,
+    /// `GET /v1/models/M[/versions/V]`.
+    V1Status(ModelPath<'a>),
+    /// `GET /v1/models/M[/versions/V]/metadata`.
+    V1Metadata(ModelPath<'a>),
+    /// `POST /v1/models/M[/versions/V]:predict`.
+    ModelPredict(ModelPath<'a>),
     /// The metrics, where the Vertex AI front end leads to them.
     Metrics,
     /// Endpoints below `/models` of the SageMaker front end.
@@ -105,7 +113,7 @@ pub enum RegionAction {
 /// another text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepositoryAction<'a> {
-    /// `POST /v2/repository[/R]/index`.
+    /// `GET` and `POST /v2/repository[/R]/index`.
     Index,
     /// `POST /v2/repository/models/M/load`.
     Load(&'a str),
@@ -166,6 +174,10 @@ pub(super) enum PathTarget<'a> {
     HostedModels,
     /// One of them.
     HostedModel(&'a str),
+    /// A verb of KServe V1 or TensorFlow Serving that is not served.
+    V1Verb(&'a str),
+    /// A version of a model by its label, as TensorFlow Serving has it.
+    V1Label(&'a str, &'a str),
 }
 
 /// An endpoint of one model.
@@ -176,9 +188,12 @@ pub(super) enum RouteAction {
     Infer,
     Metadata,
     OpenApi,
+    Predict,
     Ready,
     Statistics,
     Trace,
+    V1Metadata,
+    V1Status,
 }
 
 /// The route for a method and a path.
@@ -212,7 +227,9 @@ impl<'a> PathEndpoint<'a> {
     /// Returns the name of the model that the path asks for an inference, as it came.
     pub const fn inferred_model(&self) -> Option<&'a str> {
         match self.target {
-            PathTarget::Model(name, _, RouteAction::Infer | RouteAction::Generate(_)) => Some(name),
+            PathTarget::Model(name, _, RouteAction::Infer | RouteAction::Generate(_) | RouteAction::Predict) => {
+                Some(name)
+            }
             PathTarget::Server(Route::Text(_, name)) => name,
             PathTarget::Server(Route::ModelInfer(ModelPath { name, .. })) => Some(name),
             _ => None,
@@ -248,6 +265,13 @@ impl<'a> PathTarget<'a> {
             PathTarget::Root => Ok(Route::Links),
             PathTarget::Server(route) => Ok(route),
             PathTarget::NamedRepository => Err(named_repository()),
+            PathTarget::V1Verb(verb) => {
+                Err(Error::unsupported(format!("':{verb}' is not served here: models answer ':predict'")))
+            }
+            PathTarget::V1Label(name, label) => Err(Error::unsupported(format!(
+                "versions have no labels here, such as '{label}': name one as in /v1/models/{name}/versions/1, or none for \
+                 the one that the model's policy chooses"
+            ))),
             PathTarget::HostedModels => {
                 let action = if method == Method::Post { HostedAction::Load } else { HostedAction::List };
                 Ok(Route::Hosted(action))
@@ -273,9 +297,12 @@ impl<'a> PathTarget<'a> {
                     RouteAction::Infer => Route::ModelInfer(path),
                     RouteAction::Metadata => Route::ModelMetadata(path),
                     RouteAction::OpenApi => Route::ModelOpenApi(path),
+                    RouteAction::Predict => Route::ModelPredict(path),
                     RouteAction::Ready => Route::ModelReady(path),
                     RouteAction::Statistics => Route::ModelStatistics(path),
                     RouteAction::Trace => Route::TraceSetting(Some(path)),
+                    RouteAction::V1Metadata => Route::V1Metadata(path),
+                    RouteAction::V1Status => Route::V1Status(path),
                 })
             }
         }
@@ -358,6 +385,9 @@ pub(super) fn find_endpoint(path: &str) -> Option<(AllowedMethods, PathTarget<'_
     if let Some(text) = text_endpoint(path) {
         return Some(text);
     }
+    if let Some(rest) = path.strip_prefix("/v1/models/") {
+        return v1_model(rest);
+    }
     let mut parts = path.strip_prefix("/v2")?.split('/');
     // Text between `v2` and the first slash means another word, as in `/v2x`.
     if !parts.next()?.is_empty() {
@@ -370,6 +400,7 @@ pub(super) fn find_endpoint(path: &str) -> Option<(AllowedMethods, PathTarget<'_
         ["docs", "openapi.json"] => served(Route::OpenApi),
         ["health", "live"] => served(Route::ServerLive),
         ["health", "ready"] => served(Route::ServerReady),
+        ["models"] => served(Route::Models),
         // Before the paths of models, so a model named `stats` has no metadata endpoint, but all others.
         ["models", "stats"] => served(Route::Statistics),
         ["models", name, "versions", version, rest @ ..] if is_version(version) => model(name, Some(version), rest),
@@ -404,6 +435,31 @@ fn text_endpoint(path: &str) -> Option<(AllowedMethods, PathTarget<'_>)> {
     Some((AllowedMethods::Post, PathTarget::Server(Route::Text(path, name))))
 }
 
+/// The endpoints of a model of KServe V1 and TensorFlow Serving, by the path behind `/v1/models/`. A verb follows the last
+/// part; a name may have a colon of its own.
+fn v1_model(path: &str) -> Option<(AllowedMethods, PathTarget<'_>)> {
+    let is_verb = |(_, verb): &(&str, &str)| ["classify", "explain", "predict", "regress"].contains(verb);
+    let (path, verb) = path.rsplit_once(':').filter(is_verb).map_or((path, None), |(path, verb)| (path, Some(verb)));
+    let parts: smallvec::SmallVec<[&str; 4]> = path.split('/').collect();
+    let (name, version, rest) = match parts.as_slice() {
+        ["", ..] => return None,
+        [name, "labels", label] | [name, "labels", label, "metadata"] if !label.is_empty() => {
+            return Some((AllowedMethods::GetOrPost, PathTarget::V1Label(name, label)));
+        }
+        [name, "versions", version, rest @ ..] if is_version(version) => (*name, Some(*version), rest),
+        [name, rest @ ..] => (*name, None, rest),
+        [] => return None,
+    };
+    let (methods, action) = match (rest, verb) {
+        ([], None) => (AllowedMethods::Get, RouteAction::V1Status),
+        (["metadata"], None) => (AllowedMethods::Get, RouteAction::V1Metadata),
+        ([], Some("predict")) => (AllowedMethods::Post, RouteAction::Predict),
+        ([], Some(verb)) => return Some((AllowedMethods::Post, PathTarget::V1Verb(verb))),
+        _ => return None,
+    };
+    Some((methods, PathTarget::Model(name, version, action)))
+}
+
 /// The endpoints of a model; `rest` is the path after its name and version.
 fn model<'a>(name: &'a str, version: Option<&'a str>, rest: &[&'a str]) -> Option<(AllowedMethods, PathTarget<'a>)> {
     if name.is_empty() {
@@ -429,7 +485,10 @@ fn model<'a>(name: &'a str, version: Option<&'a str>, rest: &[&'a str]) -> Optio
 fn repository<'a>(rest: &[&'a str]) -> Option<(AllowedMethods, PathTarget<'a>)> {
     let served = |action| Some((AllowedMethods::Post, PathTarget::Server(Route::Repository(action))));
     match rest {
-        ["index"] | [_, "index"] => served(RepositoryAction::Index),
+        ["index"] | [_, "index"] => {
+            let index = Route::Repository(RepositoryAction::Index);
+            Some((AllowedMethods::GetOrPost, PathTarget::Server(index)))
+        }
         ["models", name, "load"] if !name.is_empty() => served(RepositoryAction::Load(name)),
         ["models", name, "unload"] if !name.is_empty() => served(RepositoryAction::Unload(name)),
         [_, "models", name, "load" | "unload"] if !name.is_empty() => {
@@ -506,6 +565,10 @@ mod tests {
         check("POST", "/v2/logging", "Logging");
         check("POST", "/v2/repository/index", "Repository(Index)");
         check("POST", "/v2/repository/r/index", "Repository(Index)");
+        check("GET", "/v2/repository/index", "Repository(Index)");
+        check("HEAD", "/v2/repository/r/index", "Repository(Index)");
+        check("GET", "/v2/models", "Models");
+        check("POST", "/v2/models", "405 Method Not Allowed");
         check("POST", "/v2/repository/models/m/load", "Repository(Load(\"m\"))");
         check("POST", "/v2/repository/models/../unload", "Repository(Unload(\"..\"))");
         check("GET", "/v2/systemsharedmemory/status", "SharedMemory(System, Status, \"\")");
@@ -533,6 +596,32 @@ mod tests {
     }
 
     #[test]
+    fn paths_of_kserve_v1_and_tensorflow_serving_lead_to_endpoints() {
+        let check = |method: &str, path: &str, want: &str| assert_eq!(outcome(method, path), want, "{method} {path}");
+        check("GET", "/v1/models", "TextModels");
+        check("GET", "/v1/models/m", "V1Status({ name: \"m\", version: None })");
+        check("HEAD", "/v1/models/m/versions/2", "V1Status({ name: \"m\", version: Some(2) })");
+        check("GET", "/v1/models/m/metadata", "V1Metadata({ name: \"m\", version: None })");
+        check("GET", "/v1/models/m/versions/2/metadata", "V1Metadata({ name: \"m\", version: Some(2) })");
+        check("POST", "/v1/models/m:predict", "ModelPredict({ name: \"m\", version: None })");
+        check("POST", "/v1/models/m/versions/2:predict", "ModelPredict({ name: \"m\", version: Some(2) })");
+        check("POST", "/v1/models/a:b:predict", "ModelPredict({ name: \"a:b\", version: None })");
+        check("GET", "/v1/models/a:b", "V1Status({ name: \"a:b\", version: None })");
+        check("POST", "/v1/models/..:predict", "404 Request for unknown model: '..' is not found");
+        for verb in ["classify", "explain", "regress"] {
+            let want = format!("501 ':{verb}' is not served here: models answer ':predict'");
+            check("POST", &format!("/v1/models/m:{verb}"), &want);
+            check("POST", &format!("/v1/models/m/versions/1:{verb}"), &want);
+            check("GET", &format!("/v1/models/m:{verb}"), "405 Method Not Allowed");
+        }
+        let label = "501 versions have no labels here, such as 'stable': name one as in /v1/models/m/versions/1, or none \
+                     for the one that the model's policy chooses";
+        for (method, end) in [("POST", ":predict"), ("GET", ""), ("GET", "/metadata")] {
+            check(method, &format!("/v1/models/m/labels/stable{end}"), label);
+        }
+    }
+
+    #[test]
     fn other_paths_are_unknown_and_other_methods_are_refused() {
         for path in [
             "",
@@ -547,7 +636,6 @@ mod tests {
             "/v2//health/live",
             "/v2/health",
             "/v2/health/live/",
-            "/v2/models",
             "/v2/models/",
             "/v2/models//ready",
             "/v2/models/m/",
@@ -559,6 +647,14 @@ mod tests {
             "/V2",
             "/v2/models/m/other",
             "/v2/models/m/infer/x",
+            "/v1/models/",
+            "/v1/models/:predict",
+            "/v1/models/m/",
+            "/v1/models/m/versions",
+            "/v1/models/m/versions/x:predict",
+            "/v1/models/m/labels/",
+            "/v1/models/m/metadata:predict",
+            "/v1/models/m/other",
             "/v2/repository",
             "/v2/systemsharedmemory",
             "/v2/systemsharedmemory/region/status",
@@ -574,7 +670,10 @@ mod tests {
             ("POST", "/v2/models/m"),
             ("GET", "/v2/models/m/infer"),
             ("HEAD", "/v2/models/m/infer"),
-            ("GET", "/v2/repository/index"),
+            ("GET", "/v1/models/m:predict"),
+            ("POST", "/v1/models/m"),
+            ("POST", "/v1/models/m/metadata"),
+            ("GET", "/v2/repository/models/m/load"),
             ("GET", "/v2/systemsharedmemory/register"),
             ("POST", "/v2/cudasharedmemory/status"),
             ("get", "/v2"),

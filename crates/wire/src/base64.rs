@@ -37,6 +37,15 @@ pub fn encode(bytes: &[u8]) -> String {
     text
 }
 
+/// Encodes bytes, with padding, which most decoders require.
+pub fn encode_padded(bytes: &[u8]) -> String {
+    let mut text = encode(bytes);
+    while !text.len().is_multiple_of(4) {
+        text.push('=');
+    }
+    text
+}
+
 fn value(digit: u8) -> Option<u32> {
     Some(u32::from(match digit {
         b'A'..=b'Z' => digit - b'A',
@@ -64,6 +73,9 @@ mod tests {
         check(b"foo", "Zm9v");
         check(b"foob", "Zm9vYg");
         check(&[0xfb, 0xff], "+/8");
+        for (bytes, want) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v")] {
+            assert_eq!(encode_padded(bytes.as_bytes()), want);
+        }
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(decode(&encode(&all)), Some(all));
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::limits::MODEL_READY_TIMEOUT;
 use crate::queue::one_shot::OneShotReceiver;
 use crate::runtime::clock;
@@ -26,6 +26,25 @@ impl ModelTable {
         match self.find(name, version) {
             Ok(model) => self.is_ready_by_its_code(&model).await,
             Err(_) => false,
+        }
+    }
+
+    /// Returns true if a model version is ready, or without a version, the one that a request would get; false if it is
+    /// loading, failed to load or was unloaded.
+    ///
+    /// # Errors
+    /// The refusal of an unknown model or version.
+    pub async fn readiness(&self, name: &str, version: Option<u64>) -> Result<bool, Error> {
+        match self.want(name, None).await {
+            // An unknown model is reported below like any other.
+            Ok(()) => {}
+            Err(error) if error.code() == Code::NotFound => {}
+            Err(_) => return Ok(false),
+        }
+        match self.find(name, version) {
+            Ok(model) => Ok(self.is_ready_by_its_code(&model).await),
+            Err(_) if self.overview().has(name, version) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 

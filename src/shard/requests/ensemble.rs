@@ -367,7 +367,7 @@ impl EnsembleContext {
         let outputs: SmallVec<[OutputPlan; 2]> = wiring
             .outputs
             .iter()
-            .map(|(index, _)| OutputPlan { index: *index, is_binary: true, class_count: 0 })
+            .map(|(index, _)| OutputPlan { index: *index, is_binary: true, is_base64: false, class_count: 0 })
             .collect();
         let plan = ResponsePlan { id: self.plan.id.clone(), outputs, ..ResponsePlan::default() };
         let (priority, timeout, sequence) = (self.priority, self.timeout, self.sequence.clone());

@@ -649,7 +649,7 @@ mod tests {
         let text = format!("backend: 'identity' {tensors} sequence_batching {{ {state} }}");
         let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
         let model = draft.complete(None, &std::collections::BTreeMap::new(), CompletionRules::default()).unwrap();
-        let planned = |index, class_count| OutputPlan { index, is_binary: false, class_count };
+        let planned = |index, class_count| OutputPlan { index, is_binary: false, is_base64: false, class_count };
         let check = |backend: &str, is_cached: bool, outputs: &[OutputPlan], want: &[OutputNeed]| {
             let spec = ModelSpec { is_cached, ..model.clone().run_by(backend) };
             let plan = ResponsePlan { outputs: outputs.iter().copied().collect(), ..ResponsePlan::default() };

@@ -15,6 +15,7 @@ pub mod infer;
 pub mod infer_pipeline;
 pub mod nested;
 pub mod offload;
+pub mod predict;
 mod refusal_run;
 mod regions;
 pub mod reply_stream;

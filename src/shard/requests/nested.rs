@@ -177,7 +177,7 @@ fn request(
         .collect();
     let (inputs, rows) = check::check(spec, id, &mut named)?;
     let asked: SmallVec<[_; 4]> =
-        outputs.iter().map(|name| AskedOutput { name, is_binary: true, class_count: 0 }).collect();
+        outputs.iter().map(|name| AskedOutput { name, is_binary: true, is_base64: false, class_count: 0 }).collect();
     let outputs = check::check_outputs(spec, id, &asked, true)?;
     if let Some(CorrelationId::Text(text)) = &details.correlation_id {
         check::sequence_text(text)?;

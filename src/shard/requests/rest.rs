@@ -43,6 +43,7 @@ use crate::shard::requests::generate::{self, GenerateMessage};
 use crate::shard::requests::infer::{Arrival, RequestMetrics};
 use crate::shard::requests::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
 use crate::shard::requests::offload::{DecodedAhead, decode_ahead};
+use crate::shard::requests::predict::{self, InferForm};
 use crate::shard::requests::reply_stream::ReplyStream;
 use crate::shard::requests::text::{self, TextMessage};
 
@@ -89,6 +90,7 @@ struct ModelRequest<'a> {
     fields: &'a Fields,
     /// The paths that its port serves.
     front_end: FrontEnd,
+    form: InferForm,
 }
 
 /// The body of a request, and the receive memory that it takes.
@@ -135,7 +137,8 @@ pub async fn handle_message(
     route = hosted_model.as_ref().map_or(route, hosted::inference);
     let read_asked = || AskedFields::read(fields, front_end);
     // An inference looks up its model first, and generate takes no encoded body.
-    let is_later = matches!(route, Ok(Route::ModelInfer(_) | Route::ModelGenerate(..)) | Err(_));
+    let is_later =
+        matches!(route, Ok(Route::ModelInfer(_) | Route::ModelGenerate(..) | Route::ModelPredict(_)) | Err(_));
     if !body.is_empty() && !is_later {
         match plain_body(shard, &read_asked(), body.clone(), &mut memory).await {
             Ok(plain) => body = plain,
@@ -144,18 +147,13 @@ pub async fn handle_message(
     }
     let body = ReceivedBody { bytes: body, memory };
     let outcome = match route {
-        Ok(Route::ModelInfer(path)) => {
-            let request_metrics = RequestMetrics::open(&shard.cells, records.departure);
-            let trace = open_trace(shard, records.traced(fields));
-            let (name, request) = (path.name, ModelRequest { path, fields: fields, front_end });
-            let outcome = infer(shard, request, body, records, trace.clone()).await;
-            request_metrics.settle(&outcome);
-            end_trace(shard, records.http_trace, trace, name, outcome.as_ref().err(), front_end);
-            outcome.map_err(|error| with_missing_length(error, fields, front_end))
+        Ok(Route::ModelInfer(path) | Route::ModelPredict(path)) => {
+            let form = if matches!(route, Ok(Route::ModelPredict(_))) { InferForm::Predict } else { InferForm::V2 };
+            run_infer(shard, ModelRequest { path, fields, front_end, form }, body, records).await
         }
         Ok(Route::ModelGenerate(path, delivery)) => {
             let stream = (delivery == Delivery::Stream).then_some(stream);
-            let request = ModelRequest { path, fields: fields, front_end };
+            let request = ModelRequest { path, fields, front_end, form: InferForm::V2 };
             // Boxed: large, and few requests are of this kind.
             match Box::pin(run_generate(shard, request, body, stream, records)).await.transpose() {
                 Some(outcome) => outcome,
@@ -188,6 +186,7 @@ async fn control(
 ) -> Result<Reply, Error> {
     match route {
         Route::ModelReady(path) => model_ready(shard, path).await,
+        Route::V1Status(path) => predict::status(shard, path).await,
         Route::Repository(action) => repository(shard, action, body).await,
         Route::Logging => log_settings(shard, method, body),
         Route::SharedMemory(kind, action, name) => regions(shard, kind, action, name, body).await,
@@ -202,6 +201,22 @@ async fn control(
     }
 }
 
+/// Runs an inference, and counts and traces it.
+async fn run_infer(
+    shard: &Rc<Shard>,
+    request: ModelRequest<'_>,
+    body: ReceivedBody,
+    records: RequestRecords<'_>,
+) -> Result<Reply, Error> {
+    let ModelRequest { path, fields, front_end, form } = request;
+    let request_metrics = RequestMetrics::open(&shard.cells, records.departure);
+    let trace = open_trace(shard, records.traced(fields));
+    let outcome = infer(shard, request, body, records, trace.clone()).await;
+    request_metrics.settle(&outcome);
+    end_trace(shard, records.http_trace, trace, path.name, outcome.as_ref().err(), front_end);
+    outcome.map_err(|error| if form == InferForm::V2 { with_missing_length(error, fields, front_end) } else { error })
+}
+
 /// Runs a generate request; returns the reply, unless it went to the stream.
 async fn run_generate(
     shard: &Rc<Shard>,
@@ -210,7 +225,7 @@ async fn run_generate(
     stream: Option<ReplyStream>,
     records: RequestRecords<'_>,
 ) -> Result<Option<Reply>, Error> {
-    let ModelRequest { path, fields, front_end } = request;
+    let ModelRequest { path, fields, front_end, .. } = request;
     let RequestRecords { received, departure, entry, http_trace } = records;
     let asked = AskedFields::read(fields, front_end);
     let (is_coded, load_format) = (asked.coding != ContentCoding::Identity, asked.load_format_of(shard));
@@ -439,7 +454,10 @@ impl<'a> AskedFields<'a> {
     }
 
     /// The size of the JSON part of an inference, and true if the content type alone says that it has no JSON.
-    fn json_length(&self, front_end: FrontEnd, body: &[u8]) -> Result<(HeaderLength, bool), Error> {
+    fn json_length(&self, front_end: FrontEnd, form: InferForm, body: &[u8]) -> Result<(HeaderLength, bool), Error> {
+        if form == InferForm::Predict {
+            return Ok((HeaderLength::Absent, false));
+        }
         if front_end == FrontEnd::Kserve && self.header_length.is_none() {
             let length = raw::deduced_length(self.content_type, body);
             return Ok((length, length != HeaderLength::Absent));
@@ -487,6 +505,7 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
         Route::TextHealth => text::health_reply(shard),
         Route::TextInfo(name) => text::info_reply(shard, name),
         Route::TextModels => text::models_reply(shard),
+        Route::Models => text::with_names(shard, server::models_reply),
         Route::ServerMetadata => server::metadata_reply(shard.name(), shard.version(), shard.extensions()),
         Route::ServerLive if shard.server_context.service.follows_triton => server::bare_health_reply(true),
         Route::ServerReady if shard.server_context.service.follows_triton => {
@@ -506,6 +525,7 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
             let facts = shard.model(path.name, path.version)?;
             server::model_metadata_reply(&facts.spec, &facts.versions)
         }
+        Route::V1Metadata(path) => predict::metadata(shard, path)?,
         Route::ModelConfig(path) => server::model_config_reply(&shard.model(path.name, path.version)?.spec),
         Route::Statistics => statistics::statistics_reply(&shard.statistics(None, None)?),
         Route::ModelStatistics(path) => statistics::statistics_reply(&shard.statistics(Some(path.name), path.version)?),
@@ -517,6 +537,8 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
         | Route::Text(..)
         | Route::Links
         | Route::ModelReady(_)
+        | Route::ModelPredict(_)
+        | Route::V1Status(_)
         | Route::Repository(_)
         | Route::SharedMemory(..)
         | Route::TraceSetting(_) => {
@@ -533,16 +555,8 @@ fn links(shard: &Shard, fields: &Fields) -> Reply {
 
 async fn model_ready(shard: &Shard, path: ModelPath<'_>) -> Result<Reply, Error> {
     let follows_triton = shard.server_context.service.follows_triton;
-    match shard.models.want(path.name, None).await {
-        // An unknown model is reported below like any other.
-        Ok(()) => {}
-        Err(error) if error.code() == Code::NotFound => {}
-        Err(_) => return Ok(model_ready_reply(path, follows_triton, false)),
-    }
-    let is_ready = match shard.models.find(path.name, path.version) {
-        Ok(model) => shard.models.is_ready_by_its_code(&model).await,
-        // It is loading, failed to load or was unloaded.
-        Err(_) if shard.models.overview().has(path.name, path.version) => false,
+    let is_ready = match shard.models.readiness(path.name, path.version).await {
+        Ok(is_ready) => is_ready,
         Err(_) if follows_triton => false,
         Err(error) => return Err(error),
     };
@@ -560,7 +574,9 @@ fn model_ready_reply(path: ModelPath<'_>, follows_triton: bool, is_ready: bool) 
 /// The model whose configuration or metadata a route asks for.
 const fn wanted_model<'a>(route: &Route<'a>) -> Option<&'a str> {
     match route {
-        Route::ModelConfig(path) | Route::ModelMetadata(path) | Route::ModelOpenApi(path) => Some(path.name),
+        Route::ModelConfig(path) | Route::ModelMetadata(path) | Route::ModelOpenApi(path) | Route::V1Metadata(path) => {
+            Some(path.name)
+        }
         Route::TextInfo(name) => *name,
         _ => None,
     }
@@ -568,7 +584,7 @@ const fn wanted_model<'a>(route: &Route<'a>) -> Option<&'a str> {
 
 async fn infer(
     shard: &Rc<Shard>,
-    ModelRequest { path, fields, front_end }: ModelRequest<'_>,
+    ModelRequest { path, fields, front_end, form }: ModelRequest<'_>,
     ReceivedBody { bytes: mut body, mut memory }: ReceivedBody,
     RequestRecords { received, entry, .. }: RequestRecords<'_>,
     trace: Option<Rc<FrontTrace>>,
@@ -584,12 +600,12 @@ async fn infer(
     let (load_format, forwarded) = (asked.load_format_of(shard), forwarded(shard, fields));
     let mut ahead: DecodedAhead = None;
     if body.len() > JSON_INLINE_MAX
-        && let Ok((length, _)) = asked.json_length(front_end, &body)
+        && let Ok((length, _)) = asked.json_length(front_end, form, &body)
         && length.of_body(body.len()).is_ok_and(|size| size > JSON_INLINE_MAX)
     {
         let body = std::mem::take(&mut body);
         let decode = move |spec: &ModelSpec, regions: Option<&Regions>, memory: &mut ReceiveReservation| {
-            rest::decode(spec, length, body, regions, memory)
+            form.decode(spec, length, body, (regions, memory))
         };
         ahead = Box::pin(decode_ahead(shard, path, &mut memory, decode)).await?;
     }
@@ -604,8 +620,8 @@ async fn infer(
             Some(decoded) => *decoded,
             None => {
                 let model = shard.models.find(path.name, path.version)?;
-                let (length, is_deduced) = asked.json_length(front_end, &body)?;
-                let decoded = rest::decode(&model.served().spec, length, body, regions, memory);
+                let (length, is_deduced) = asked.json_length(front_end, form, &body)?;
+                let decoded = form.decode(&model.served().spec, length, body, (regions, memory));
                 let request = if is_deduced { asked.of_raw(decoded) } else { decoded }?;
                 (model, request)
             }
@@ -620,10 +636,10 @@ async fn infer(
     let served = model.served();
     let mut reply = if rest::json_output_size(&plan, &outputs) > JSON_OUTPUT_INLINE_MAX {
         let served = Arc::clone(served);
-        let encode = move || rest::encode(&served.spec, served.version, &plan, outputs, parameters.as_deref());
+        let encode = move || form.encode(&served, &plan, outputs, parameters.as_deref());
         Box::pin(shard.server_context.offload(encode)).await?
     } else {
-        rest::encode(&served.spec, served.version, &plan, outputs, parameters.as_deref())?
+        form.encode(served, &plan, outputs, parameters.as_deref())?
     };
     if let Some(decoded) = decoded_at {
         let text = Timing { stamps, decoded, encoded: clock::now() }.text();

@@ -105,12 +105,17 @@ pub async fn run(shard: &Rc<Shard>, message: TextMessage<'_>) -> Reply {
     reply
 }
 
-/// The models of the server, in the form of OpenAI.
+/// The models of the server, in the forms of OpenAI and KServe V1.
 pub fn models_reply(shard: &Shard) -> Reply {
+    with_names(shard, |names| text::reply(text::models_json(names)))
+}
+
+/// Hands over the names of the models that serve.
+pub fn with_names(shard: &Shard, take: impl FnOnce(&[&str]) -> Reply) -> Reply {
     let served = shard.models.served();
     let mut names: Vec<_> = served.iter().map(|served| served.spec.name.as_str()).collect();
     names.dedup();
-    text::reply(text::models_json(names.into_iter()))
+    take(&names)
 }
 
 /// The health of the server, as TEI reports it.

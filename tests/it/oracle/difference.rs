@@ -34,6 +34,44 @@ pub const DIFFERENCES: &[Difference] = &[
         ),
     },
     Difference {
+        decision: "the models that serve are listed, as KServe's servers do; Triton has nothing there",
+        on: On::Cases(&["path: GET /v2/models"]),
+        becomes: Becomes::Answer(
+            "200 application/json\n\
+             {\"models\":[\"addsub\",\"classify\",\"classify_int\",\"classify_nobatch\",\"identity_bf16\",\
+             \"identity_bool\",\"identity_bytes\",\"identity_bytes_one\",\"identity_fp16\",\
+             \"identity_fp32\",\"identity_fp64\",\"identity_int16\",\"identity_int32\",\"identity_int64\",\
+             \"identity_int8\",\"identity_nobatch\",\"identity_raw\",\"identity_square\",\"identity_two\",\
+             \"identity_uint16\",\"identity_uint32\",\"identity_uint64\",\"identity_uint8\",\"slow\"]}",
+        ),
+    },
+    Difference {
+        decision: "the repository index is read by GET too: it changes nothing",
+        on: On::Cases(&["later: GET /v2/repository/index"]),
+        becomes: Becomes::Answer(
+            "200 application/json\n\
+             [{\"name\":\"addsub\",\"version\":\"1\",\"state\":\"READY\"},{\"name\":\"classify\",\
+             \"version\":\"1\",\"state\":\"READY\"},{\"name\":\"classify_int\",\"version\":\"1\",\
+             \"state\":\"READY\"},{\"name\":\"classify_nobatch\",\"version\":\"1\",\"state\":\"READY\"},{\
+             \"name\":\"identity_bf16\",\"version\":\"1\",\"state\":\"READY\"},{\"name\":\"identity_bool\",\
+             \"version\":\"1\",\"state\":\"READY\"},{\"name\":\"identity_bytes\",\"version\":\"1\",\
+             \"state\":\"READY\"},{\"name\":\"identity_bytes_one\",\"version\":\"1\",\"state\":\"READY\"},{\
+             \"name\":\"identity_fp16\",\"version\":\"1\",\"state\":\"READY\"},{\"name\":\"identity_fp32\",\
+             \"version\":\"1\",\"state\":\"READY\"},{\"name\":\"identity_fp64\",\"version\":\"1\",\
+             \"state\":\"READY\"},{\"name\":\"identity_int16\",\"version\":\"1\",\"state\":\"READY\"},{\
+             \"name\":\"identity_int32\",\"version\":\"1\",\"state\":\"READY\"},{\
+             \"name\":\"identity_int64\",\"version\":\"1\",\"state\":\"READY\"},{\"name\":\"identity_int8\",\
+             \"version\":\"1\",\"state\":\"READY\"},{\"name\":\"identity_nobatch\",\"version\":\"1\",\
+             \"state\":\"READY\"},{\"name\":\"identity_raw\",\"version\":\"1\",\"state\":\"READY\"},{\
+             \"name\":\"identity_square\",\"version\":\"1\",\"state\":\"READY\"},{\"name\":\"identity_two\",\
+             \"version\":\"1\",\"state\":\"READY\"},{\"name\":\"identity_uint16\",\"version\":\"1\",\
+             \"state\":\"READY\"},{\"name\":\"identity_uint32\",\"version\":\"1\",\"state\":\"READY\"},{\
+             \"name\":\"identity_uint64\",\"version\":\"1\",\"state\":\"READY\"},{\
+             \"name\":\"identity_uint8\",\"version\":\"1\",\"state\":\"READY\"},{\"name\":\"slow\",\
+             \"version\":\"1\",\"state\":\"READY\"}]",
+        ),
+    },
+    Difference {
         decision: "liveness has the protocol's JSON body; Triton's is empty",
         on: On::Cases(&["health: GET /v2/health/live"]),
         becomes: Becomes::Answer("200 application/json\n{\"live\":true}"),

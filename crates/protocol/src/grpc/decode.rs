@@ -238,7 +238,7 @@ fn requested_output<'a>(
         }
         destinations.push((output.name, slice));
     }
-    Ok(AskedOutput { name: output.name, is_binary: true, class_count })
+    Ok(AskedOutput { name: output.name, is_binary: true, is_base64: false, class_count })
 }
 
 fn class_count(value: InferParameter<'_>) -> Result<u32, Error> {

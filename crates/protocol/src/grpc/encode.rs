@@ -293,7 +293,7 @@ mod tests {
     }
 
     fn plan(id: &str, indices: &[usize]) -> ResponsePlan {
-        let plan = |index: &usize| OutputPlan { index: *index, is_binary: true, class_count: 0 };
+        let plan = |index: &usize| OutputPlan { index: *index, is_binary: true, is_base64: false, class_count: 0 };
         ResponsePlan { id: id.to_owned(), outputs: indices.iter().map(plan).collect(), ..ResponsePlan::default() }
     }
 

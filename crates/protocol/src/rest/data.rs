@@ -8,7 +8,9 @@ use crate::check::shape_overflow;
 use crate::rest::fault::{NOT_AN_ARRAY, json_error, unparsable};
 use base::budget::ReceiveReservation;
 use base::error::Error;
+use base::tensor::strings::{self, Strings};
 use base::tensor::{AlignedBuffer, Datatype, element_count};
+use wire::base64;
 use wire::json::{ArrayError, JsonValue, Number, RawArray, ValueKind, read_booleans, read_numbers, read_strings};
 
 /// Decodes the elements of an input with the given name, datatype and shape, into memory that is
@@ -31,6 +33,33 @@ pub fn decode(
             Err(_) => Err(shape_overflow(name, shape)),
         },
     }
+}
+
+/// Decodes the strings of an input, which are base64.
+///
+/// # Errors
+///
+/// `InvalidArgument` for another datatype than `BYTES`, and for the first string that is not base64.
+pub(super) fn from_base64(
+    name: &str,
+    datatype: Option<Datatype>,
+    contents: &[u8],
+    memory: &mut ReceiveReservation,
+) -> Result<Bytes, Error> {
+    if let Some(datatype) = datatype.filter(|datatype| *datatype != Datatype::Bytes) {
+        let datatype = datatype.name();
+        return Err(Error::invalid(format!("input '{name}' is {datatype}: content_type 'base64' is for BYTES")));
+    }
+    memory.grow(contents.len())?;
+    let mut decoded = Vec::with_capacity(contents.len());
+    for (index, element) in Strings::new(contents).map_while(Result::ok).enumerate() {
+        let bytes = std::str::from_utf8(element).ok().and_then(base64::decode).ok_or_else(|| {
+            let form = "is not base64 (RFC 4648, section 4), which its content_type states";
+            Error::invalid(format!("element {index} of input '{name}' {form}"))
+        })?;
+        strings::encode(&bytes, &mut decoded);
+    }
+    Ok(Bytes::from(decoded))
 }
 
 /// Decodes the elements of an array in the same way.

@@ -221,6 +221,12 @@ fn decode_input<'d>(
     let (json, size, region) = (input.given("data"), parameter("binary_data_size"), parameter("shared_memory_region"));
     check_sources(input, json.is_some(), size.is_some(), region.is_some())?;
     let name = string(member(input, "name")?, "name")?;
+    let is_base64 = is_base64(spec, parameter("content_type"));
+    if is_base64 && json.is_none() {
+        return Err(Error::invalid(format!(
+            "input '{name}' has content_type 'base64': expected its strings in 'data'"
+        )));
+    }
     let stated = string(member(input, "datatype")?, "datatype")?;
     let datatype = Datatype::from_name(stated);
     let shape = decode_shape(name, input)?;
@@ -232,7 +238,9 @@ fn decode_input<'d>(
         }
         (Some(json), _) => {
             let decoded = data::decode(name, datatype, &shape, json, memory);
-            decoded.map_err(|error| if datatype.is_some() { error } else { with_meant_datatype(&error, stated) })?
+            let decoded = decoded
+                .map_err(|error| if datatype.is_some() { error } else { with_meant_datatype(&error, stated) })?;
+            if is_base64 { data::from_base64(name, datatype, &decoded, memory)? } else { decoded }
         }
         (None, Some(size)) => take_binary(spec, name, unsigned(size, "binary_data_size")?, binary)?,
         (None, None) => {
@@ -303,8 +311,19 @@ fn take_binary(spec: &ModelSpec, name: &str, size: u64, binary: &mut Bytes) -> R
 }
 
 /// The parameters of an output.
-const OUTPUT_PARAMETERS: &[&str] =
-    &["binary_data", "classification", "shared_memory_byte_size", "shared_memory_offset", "shared_memory_region"];
+const OUTPUT_PARAMETERS: &[&str] = &[
+    "binary_data",
+    "classification",
+    "content_type",
+    "shared_memory_byte_size",
+    "shared_memory_offset",
+    "shared_memory_region",
+];
+
+/// Returns true for the `content_type` of MLServer that stands for strings of base64. Triton ignores it.
+fn is_base64(spec: &ModelSpec, content_type: Option<JsonValue<'_, '_>>) -> bool {
+    !spec.follows_triton && content_type.and_then(JsonValue::as_str) == Some("base64")
+}
 
 /// Decodes the parameters of the request. Unknown ones are the client's own: their type is checked, and they are
 /// kept only for a model that looks at them. Of members with the same name the first counts, as in Triton, whose reader
@@ -424,9 +443,17 @@ fn decode_outputs<'d>(
             }
             destinations.push((name, decode_slice(output, regions)?));
         }
+        let is_base64 = is_base64(spec, parameter("content_type"));
+        if is_base64 && (region.is_some() || classes.is_some() || binary == Some(true)) {
+            return Err(Error::invalid(format!(
+                "output '{name}' has content_type 'base64', which is for strings in JSON: expected none of \
+                 'binary_data', 'classification' and 'shared_memory_region' beside it"
+            )));
+        }
         // Shared memory gets raw bytes, so that any datatype is accepted, also one that JSON cannot express.
-        let is_binary = region.is_some() || binary.unwrap_or(default_is_binary);
-        requested.push(AskedOutput { name, is_binary, class_count: u32::try_from(count).unwrap_or(u32::MAX) });
+        let is_binary = region.is_some() || binary.unwrap_or(default_is_binary && !is_base64);
+        let class_count = u32::try_from(count).unwrap_or(u32::MAX);
+        requested.push(AskedOutput { name, is_binary, is_base64, class_count });
     }
     Ok(requested)
 }
@@ -439,6 +466,10 @@ pub(super) fn check_output_formats(spec: &ModelSpec, plans: &[OutputPlan]) -> Re
     }
     for plan in plans {
         let Some(output) = spec.outputs.get(plan.index) else { continue };
+        if plan.is_base64 && output.datatype != Datatype::Bytes {
+            let (name, datatype) = (&output.name, output.datatype.name());
+            return Err(Error::invalid(format!("output '{name}' is {datatype}: content_type 'base64' is for BYTES")));
+        }
         if plan.class_count > 0 {
             check_classes(output.datatype)?;
         } else if !plan.is_binary {
@@ -681,6 +712,56 @@ mod tests {
             "{}",
             outcome(&body)
         );
+    }
+
+    #[test]
+    fn content_type_base64_stands_for_bytes_in_both_directions() {
+        let tensors = |name| vec![input(name, Datatype::Bytes, &[2]), input("N", Datatype::Uint8, &[1])];
+        let outcome = |follows_triton: bool, first: &str, outputs: &str| {
+            let mut model = spec(0, tensors("A"), tensors("X"));
+            model.follows_triton = follows_triton;
+            let number = r#"{"name":"N","datatype":"UINT8","shape":[1],"data":[1]}"#;
+            let body = format!(r#"{{"inputs":[{{"name":"A","shape":[2],{first}}},{number}],"outputs":[{outputs}]}}"#);
+            let decoded = decode(&model, HeaderLength::Absent, body.into(), None, &mut ReceiveReservation::default());
+            match decoded {
+                Ok(request) => {
+                    let flags: Vec<_> =
+                        request.plan.outputs.iter().map(|plan| (plan.is_base64, plan.is_binary)).collect();
+                    format!("{:?} {flags:?}", &request.inputs[0].contents[..])
+                }
+                Err(error) => format!("{} {}", error.code().on_wire().0, error.text()),
+            }
+        };
+        let asked = r#"{"name":"X","parameters":{"content_type":"base64"}}"#;
+        let given =
+            |data: &str| format!(r#""datatype":"BYTES","parameters":{{"content_type":"base64"}},"data":{data}"#);
+        assert_eq!(outcome(false, &given(r#"["/wA=",""]"#), asked), "[2, 0, 0, 0, 255, 0, 0, 0, 0, 0] [(true, false)]");
+        let kept = "[1, 0, 0, 0, 97, 1, 0, 0, 0, 98] [(false, false)]";
+        assert_eq!(outcome(true, &given(r#"["a","b"]"#), asked), kept, "Triton ignores it");
+        let other = r#""datatype":"BYTES","parameters":{"content_type":"str"},"data":["a","b"]"#;
+        assert_eq!(outcome(false, other, r#"{"name":"X","parameters":{"content_type":"np"}}"#), kept);
+        let check = |first: &str, outputs: &str, want: &str| {
+            let got = outcome(false, first, outputs);
+            assert!(got.starts_with(want), "{first} {outputs}: {got}");
+        };
+        check(
+            &given(r#"["YQ","*"]"#),
+            "",
+            "400 element 1 of input 'A' is not base64 (RFC 4648, section 4), which its content_type states",
+        );
+        let number = r#""datatype":"UINT8","parameters":{"content_type":"base64"},"data":[1,2]"#;
+        check(number, "", "400 input 'A' is UINT8: content_type 'base64' is for BYTES");
+        let binary = r#""datatype":"BYTES","parameters":{"content_type":"base64","binary_data_size":0}"#;
+        check(binary, "", "400 input 'A' has content_type 'base64': expected its strings in 'data'");
+        let plain = r#""datatype":"BYTES","data":["a","b"]"#;
+        let number = r#"{"name":"N","parameters":{"content_type":"base64"}}"#;
+        check(plain, number, "400 output 'N' is UINT8: content_type 'base64' is for BYTES");
+        for beside in [r#""binary_data":true"#, r#""classification":1"#] {
+            let both = format!(r#"{{"name":"X","parameters":{{"content_type":"base64",{beside}}}}}"#);
+            check(plain, &both, "400 output 'X' has content_type 'base64', which is for strings in JSON");
+        }
+        let near = r#"{"name":"X","parameters":{"content-type":"base64"}}"#;
+        check(plain, near, "400 unknown member 'content-type': did you mean 'content_type'?");
     }
 
     #[test]

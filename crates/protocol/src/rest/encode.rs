@@ -6,13 +6,14 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::infer::{NonFinite, OutputPlan, ResponsePlan, SequenceParameters};
-use crate::outputs::{SentOutput, planned_outputs};
+use crate::outputs::{SentOutput, StringForm, planned_outputs};
 use crate::rest::decode::check_json_output;
 use base::error::{Code, Error};
 use base::tensor::strings::Strings;
 use base::tensor::{Datatype, Tensor, byte_size, element_count};
 use model::parameters::{ParameterValue, Parameters};
 use model::{CorrelationId, ModelSpec};
+use wire::base64;
 use wire::json::writer::{self, Float};
 use wire::message::Reply;
 
@@ -206,6 +207,9 @@ impl SentOutput<'_> {
             json.extend_from_slice(b"}}");
             return Ok(());
         }
+        if self.strings == StringForm::Base64 && self.tensor.datatype == Datatype::Bytes {
+            json.extend_from_slice(b",\"parameters\":{\"content_type\":\"base64\"}");
+        }
         json.extend_from_slice(b",\"data\":[");
         self.write_data(json)?;
         json.extend_from_slice(b"]}");
@@ -238,18 +242,28 @@ impl SentOutput<'_> {
         let mut count = 0_usize;
         for element in Strings::new(&self.tensor.contents) {
             let element = element.map_err(|_| self.shape_mismatch())?;
-            let Ok(text) = std::str::from_utf8(element) else {
-                return Err(Error::invalid(format!(
-                    "element {count} of output '{}' is not UTF-8, which JSON requires. Please use the binary data \
-                     format for output",
-                    self.spec.name
-                )));
-            };
             writer::comma(count, json);
-            writer::string(text, json);
+            match (self.strings, std::str::from_utf8(element)) {
+                (StringForm::Text | StringForm::ObjectUnlessText, Ok(text)) => writer::string(text, json),
+                (StringForm::Base64, _) => writer::string(&base64::encode_padded(element), json),
+                (StringForm::Object | StringForm::ObjectUnlessText, _) => {
+                    json.extend_from_slice(b"{\"b64\":");
+                    writer::string(&base64::encode_padded(element), json);
+                    json.push(b'}');
+                }
+                (StringForm::Text, Err(_)) => return Err(self.not_text(count)),
+            }
             count = count.saturating_add(1);
         }
         if element_count(&self.tensor.shape) == Ok(count) { Ok(()) } else { Err(self.shape_mismatch()) }
+    }
+
+    fn not_text(&self, index: usize) -> Error {
+        Error::invalid(format!(
+            "element {index} of output '{}' is not UTF-8, which JSON requires. Please use the binary data format for \
+             output",
+            self.spec.name
+        ))
     }
 
     fn shape_mismatch(&self) -> Error {
@@ -360,7 +374,7 @@ mod tests {
         };
         let own = Parameters(vec![("p".to_owned(), ParameterValue::Double(f64::NAN))]);
         let check = |non_finite, list: &str, nan: &str| {
-            let planned = |index| OutputPlan { index, is_binary: false, class_count: 0 };
+            let planned = |index| OutputPlan { index, is_binary: false, is_base64: false, class_count: 0 };
             let outputs = [planned(0), planned(1)].into_iter().collect();
             let plan = ResponsePlan { outputs, non_finite, ..ResponsePlan::default() };
             let tensors = || vec![tensor(Datatype::Fp32, &contents), tensor(Datatype::Fp64, &wide)];
@@ -382,7 +396,7 @@ mod tests {
 
     #[test]
     fn an_output_that_a_python_model_left_out_is_not_in_the_response_and_a_scalar_is() {
-        let plan = |index| OutputPlan { index, is_binary: false, class_count: 0 };
+        let plan = |index| OutputPlan { index, is_binary: false, is_base64: false, class_count: 0 };
         let plan = ResponsePlan { outputs: [plan(0), plan(1)].into_iter().collect(), ..ResponsePlan::default() };
         let encoded = |backend, outputs| encode(&model(backend), 1, &plan, outputs, None).map(|reply| body(&reply));
         let with = |outputs: &str| Ok(format!(r#"{{"model_name":"m","model_version":"1","outputs":[{outputs}]}}"#));

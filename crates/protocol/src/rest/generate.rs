@@ -74,7 +74,7 @@ pub fn decode(spec: &ModelSpec, body: &Bytes, memory: &mut ReceiveReservation) -
 }
 
 /// Adds the model's inputs to a client's mistake.
-fn with_inputs(error: Error, spec: &ModelSpec) -> Error {
+pub(super) fn with_inputs(error: Error, spec: &ModelSpec) -> Error {
     if !matches!(error.code(), Code::InvalidArgument | Code::MalformedJson) {
         return error;
     }
@@ -339,7 +339,7 @@ fn write_output(output: &SentOutput<'_>, is_nested: bool, json: &mut Vec<u8>) ->
 }
 
 /// Writes elements, with commas between them, as the rows of a shape; without the outermost brackets.
-fn write_rows(elements: &[u8], shape: &[i64], json: &mut Vec<u8>) {
+pub(super) fn write_rows(elements: &[u8], shape: &[i64], json: &mut Vec<u8>) {
     // The elements of one list at each depth below the outermost, from the inside out.
     let mut sizes: SmallVec<[usize; 6]> = SmallVec::new();
     for size in shape.iter().skip(1).rev() {
@@ -421,7 +421,7 @@ mod tests {
     fn keys_are_sorted_and_of_two_of_a_name_the_responses_own_comes_first() {
         let outputs = ["model_name", "b", "A"].map(|name| output(name, Datatype::Uint8, &[-1]));
         let model = spec(0, vec![], outputs.into());
-        let planned = |index| OutputPlan { index, is_binary: false, class_count: 0 };
+        let planned = |index| OutputPlan { index, is_binary: false, is_base64: false, class_count: 0 };
         let outputs = [planned(0), planned(1), planned(2)].into_iter().collect();
         let plan = ResponsePlan { id: "i".to_owned(), outputs, ..ResponsePlan::default() };
         let tensor = |contents: &'static [u8]| Tensor {
@@ -505,7 +505,7 @@ mod tests {
     fn outputs_are_nested_for_those_who_send_nested_inputs() {
         let model =
             spec(0, vec![], vec![output("y", Datatype::Bytes, &[-1, -1, -1]), output("z", Datatype::Int8, &[-1])]);
-        let planned = |index| OutputPlan { index, is_binary: false, class_count: 0 };
+        let planned = |index| OutputPlan { index, is_binary: false, is_base64: false, class_count: 0 };
         let text = |shape: &[i64], texts: &[&str], is_nested| {
             let outputs = [planned(0), planned(1)].into_iter().collect();
             let plan = ResponsePlan { outputs, is_nested, ..ResponsePlan::default() };

@@ -13,6 +13,7 @@ pub mod hosted;
 pub mod logging;
 pub(crate) mod misspelt;
 pub mod openapi;
+pub mod predict;
 pub mod raw;
 pub mod repository;
 pub mod server;

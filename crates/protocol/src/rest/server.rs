@@ -174,6 +174,14 @@ pub fn model_metadata_reply(spec: &ModelSpec, versions: &[u64]) -> Reply {
     Reply::new(200, JSON, json)
 }
 
+/// The names of the models that serve, as KServe's servers list them.
+pub fn models_reply(names: &[&str]) -> Reply {
+    let mut json = b"{\"models\":".to_vec();
+    write_list(names.iter(), &mut json, |name, json| writer::string(name, json));
+    json.push(b'}');
+    Reply::new(200, JSON, json)
+}
+
 /// A model's effective configuration, as stored in its specification.
 pub fn model_config_reply(spec: &ModelSpec) -> Reply {
     Reply::new(200, JSON, Bytes::copy_from_slice(spec.config_json.as_bytes()))
@@ -240,6 +248,7 @@ mod tests {
             r#"200 {"name":"m","versions":["1","12"],"platform":"identity","inputs":[{"name":"IN","datatype":"FP32","shape":[-1,-1,4]}],"outputs":[{"name":"OUT","datatype":"BYTES","shape":[-1,1]}]}"#
         );
         assert_eq!(text(&model_config_reply(&model)), "200 {}");
+        assert_eq!(text(&models_reply(&["a", "b\""])), r#"200 {"models":["a","b\""]}"#);
     }
 
     #[test]

@@ -71,7 +71,10 @@ fn a_request_in_json_is_decoded() {
     assert_eq!(request.priority, 3);
     assert_eq!(request.timeout, Duration::from_micros(1500));
     assert_eq!(request.plan.id, "42");
-    assert_eq!(request.plan.outputs.as_slice(), [OutputPlan { index: 0, is_binary: false, class_count: 2 }]);
+    assert_eq!(
+        request.plan.outputs.as_slice(),
+        [OutputPlan { index: 0, is_binary: false, is_base64: false, class_count: 2 }]
+    );
     let [tensor] = request.inputs.as_slice() else { panic!() };
     assert_eq!((tensor.datatype, tensor.shape.as_slice()), (Datatype::Int32, &[2_i64, 4][..]));
     assert_eq!(bytemuck::cast_slice::<u8, i32>(&tensor.contents), [1, -2, 3, 4, 5, 6, 7, 8]);
@@ -524,7 +527,7 @@ fn a_model_with_decoupled_answers_is_not_for_http() {
 }
 
 fn plan(id: &str, outputs: &[(usize, bool, u32)]) -> ResponsePlan {
-    let plan = |&(index, is_binary, class_count)| OutputPlan { index, is_binary, class_count };
+    let plan = |&(index, is_binary, class_count)| OutputPlan { index, is_binary, is_base64: false, class_count };
     ResponsePlan { id: id.to_owned(), outputs: outputs.iter().map(plan).collect(), ..ResponsePlan::default() }
 }
 

@@ -6,6 +6,7 @@ use base::error::Error;
 use base::tensor::Tensor;
 use model::ModelSpec;
 use model::spec::steps::ShownToken;
+use wire::base64;
 use wire::json::writer;
 
 use super::call::TextRequest;
@@ -99,16 +100,18 @@ pub fn encode(
     Ok(json)
 }
 
-/// The models of a server in the form of `/v1/models`: `names` of those that are ready.
-pub fn models_json<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u8> {
-    let mut json = b"{\"object\":\"list\",\"data\":[".to_vec();
-    for (index, name) in names.enumerate() {
-        writer::comma(index, &mut json);
+/// The models of a server in the form of `/v1/models`: `names` of those that are ready. OpenAI's clients read `data`, and
+/// those of KServe V1 `models`.
+pub fn models_json(names: &[&str]) -> Vec<u8> {
+    let mut json = b"{\"object\":\"list\",\"data\":".to_vec();
+    list(names, &mut json, |name, json| {
         json.extend_from_slice(b"{\"id\":");
-        writer::string(name, &mut json);
+        writer::string(name, json);
         json.extend_from_slice(b",\"object\":\"model\",\"created\":0,\"owned_by\":\"deuteron\"}");
-    }
-    json.extend_from_slice(b"]}");
+    });
+    json.extend_from_slice(b",\"models\":");
+    list(names, &mut json, |name, json| writer::string(name, json));
+    json.push(b'}');
     json
 }
 
@@ -125,7 +128,7 @@ fn embeddings(call: &TextRequest, vectors: &[Vec<f32>], spec: &ModelSpec, facts:
         json.extend_from_slice(b"{\"object\":\"embedding\",\"embedding\":");
         if call.is_base64 {
             let bytes: Vec<u8> = vector.iter().flat_map(|value| value.to_le_bytes()).collect();
-            writer::string(&base64(&bytes), json);
+            writer::string(&base64::encode_padded(&bytes), json);
         } else {
             write_floats(vector, json);
         }
@@ -243,19 +246,4 @@ fn list<T>(elements: &[T], json: &mut Vec<u8>, mut write: impl FnMut(&T, &mut Ve
 
 fn write_floats(values: &[f32], json: &mut Vec<u8>) {
     list(values, json, |value, json| writer::float(*value, json));
-}
-
-/// RFC 4648, section 4.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or_default());
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..4 {
-            let digit = DIGITS.get((bits >> (18 - 6 * place) & 63) as usize).copied().unwrap_or_default();
-            text.push(if place <= group.len() { char::from(digit) } else { '=' });
-        }
-    }
-    text
 }

@@ -168,7 +168,7 @@ const TOKEN_IDS: &str = "token_ids";
 
 /// The outputs that the answer is made of.
 fn asked_outputs<'a>(call: &TextRequest, spec: &'a ModelSpec) -> SmallVec<[AskedOutput<'a>; 4]> {
-    let asked = |name: &'a str| AskedOutput { name, is_binary: false, class_count: 0 };
+    let asked = |name: &'a str| AskedOutput { name, is_binary: false, is_base64: false, class_count: 0 };
     if call.path == TextPath::EmbedAll {
         let names = [TOKEN_VECTORS, TOKEN_MASK, TOKEN_COUNT].into_iter();
         return names.filter(|name| spec.output_index(name).is_some()).map(asked).collect();

@@ -298,9 +298,8 @@ fn outputs_become_the_answer_of_the_path() {
     let body = r#"{"query": "q", "documents": ["a", "b", "c"], "top_n": 2, "return_documents": true}"#;
     let want = r#"{"id":"1f","results":[{"index":1,"document":{"text":"b"},"relevance_score":0.75},{"index":2,"document":{"text":"c"},"relevance_score":0.5}],"meta":{"tokens":{"input_tokens":7}}}"#;
     check(TextPath::RerankDocuments, body, &reranker(), &scores, want);
-    let names = ["a", "b\""].into_iter();
-    let want = r#"{"object":"list","data":[{"id":"a","object":"model","created":0,"owned_by":"deuteron"},{"id":"b\"","object":"model","created":0,"owned_by":"deuteron"}]}"#;
-    assert_eq!(String::from_utf8(models_json(names)).unwrap(), want);
+    let want = r#"{"object":"list","data":[{"id":"a","object":"model","created":0,"owned_by":"deuteron"},{"id":"b\"","object":"model","created":0,"owned_by":"deuteron"}],"models":["a","b\""]}"#;
+    assert_eq!(String::from_utf8(models_json(&["a", "b\""])).unwrap(), want);
 }
 
 #[test]

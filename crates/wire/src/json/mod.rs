@@ -11,6 +11,7 @@ mod cursor;
 mod document;
 mod element;
 mod number;
+pub mod parts;
 pub mod placed;
 mod shortest;
 mod window;

@@ -126,6 +126,18 @@ fn cases() -> Vec<Case> {
 
 const DIFFERENCES: &[Difference] = &[
     Difference {
+        decision: "the repository index is read by GET too, of a server that is controlled",
+        on: On::Cases(&["control: GET /v2/repository/index"]),
+        becomes: Becomes::Answer(
+            "200 application/json\n\
+             [{\"name\":\"empty\"},{\"name\":\"misnamed\",\"state\":\"UNAVAILABLE\",\"reason\":\"unexpected directory name \
+             'misnamed' for model 'other', directory name must equal model name\"},{\"name\":\"one\",\"version\":\"1\",\
+             \"state\":\"READY\",\"reason\":\"the load request has files but no parameter 'config', which they require\"},\
+             {\"name\":\"two\",\"version\":\"1\",\"state\":\"READY\"},{\"name\":\"versionless\",\"state\":\"UNAVAILABLE\",\
+             \"reason\":\"at least one version must be available under the version policy of model 'versionless'\"}]",
+        ),
+    },
+    Difference {
         decision: "an error's body is JSON, and its type says so",
         on: On::Every(|_, answer| answer.contains(" text/plain\n{\"error\":")),
         becomes: Becomes::Replaced("text/plain", "application/json"),

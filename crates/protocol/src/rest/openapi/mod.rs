@@ -162,6 +162,7 @@ const ENDPOINTS: &[RestEndpoint] = &[
         Json("TraceSettingChange"),
         Json("TraceSetting"),
     ),
+    RestEndpoint::get("/v2/models", "models", "The models that serve", Json("Models")),
     RestEndpoint::get("/v2/models/stats", "statistics", "Statistics of all models", Json("Statistics")),
     RestEndpoint::get(
         "/v2/models/{model}[/versions/{version}]",
@@ -316,7 +317,27 @@ const ENDPOINTS: &[RestEndpoint] = &[
     ),
     RestEndpoint::get("[/models/{model}]/info", "textInfo", "A model of texts and its bounds", Json("Object")),
     RestEndpoint::get("/health", "textHealth", "Whether the server can serve all of its models", Nothing),
-    RestEndpoint::get("/v1/models", "textModels", "The models, in the form of OpenAI", Json("Object")),
+    RestEndpoint::get("/v1/models", "textModels", "The models, in the forms of OpenAI and KServe V1", Json("Object")),
+    RestEndpoint::get(
+        "/v1/models/{model}[/versions/{version}]",
+        "statusV1",
+        "Whether a model can serve, in the forms of KServe V1, TensorFlow Serving and OpenAI",
+        Probe("StatusV1"),
+    ),
+    RestEndpoint::get(
+        "/v1/models/{model}[/versions/{version}]/metadata",
+        "metadataV1",
+        "Inputs and outputs of a model, in the form of TensorFlow Serving",
+        Json("Object"),
+    ),
+    RestEndpoint::post(
+        "/v1/models/{model}[/versions/{version}]:predict",
+        "predictV1",
+        "Runs a model on rows or columns, in the form of KServe V1 and TensorFlow Serving",
+        Json("PredictRequest"),
+        Json("PredictResponse"),
+    ),
+    RestEndpoint::get("/v2/repository[/{repository}]/index", "readRepositoryIndex", "Lists the models", Json("Index")),
     RestEndpoint::post(
         "/v2/repository[/{repository}]/index",
         "repositoryIndex",
@@ -487,10 +508,14 @@ mod tests {
             Route::TextModels => 33,
             Route::TextHealth => 39,
             Route::TextInfo(_) => 40,
+            Route::V1Status(_) => 41,
+            Route::V1Metadata(_) => 42,
+            Route::ModelPredict(_) => 43,
+            Route::Models => 44,
             Route::Metrics | Route::Hosted(_) => panic!("on ports of hosting services, which have their own contract"),
         }
     }
-    const ROUTE_COUNT: usize = 41;
+    const ROUTE_COUNT: usize = 45;
 
     #[test]
     fn every_route_is_in_the_document_and_nothing_else() {
