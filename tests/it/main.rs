@@ -32,6 +32,7 @@ mod configs;
 mod configuration;
 mod console;
 mod control;
+mod cors;
 mod dashboards;
 mod deadlines;
 mod departure;

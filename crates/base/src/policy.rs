@@ -3,6 +3,8 @@
 //! requests that are refused at once under load. Values from the command line; `protocol::policy`
 //! and the queues apply them to requests.
 
+mod cors;
+
 use std::fmt;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use crate::limits::{
     BODY_TIMEOUT, HEAD_TIMEOUT, HEADER_PATTERN_SIZE_MAX, IDLE_TIMEOUT, KEEP_ALIVE_TIME, KEEP_ALIVE_TIMEOUT,
     PING_STRIKES_MAX, PINGS_WITHOUT_DATA_MAX, WRITE_TIMEOUT,
 };
+
+pub use cors::CorsOrigins;
 
 /// The timeouts of a connection, whatever the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,6 +225,8 @@ pub struct ClientPolicy {
     pub restrictions: ApiRestrictions,
     /// The header fields that reach models.
     pub forwarded: Option<HeaderPattern>,
+    /// The origins whose pages may read answers; of HTTP alone.
+    pub cors: CorsOrigins,
 }
 
 impl ClientPolicy {

@@ -4,6 +4,7 @@
 pub mod cache_entry;
 pub mod check;
 pub mod classification;
+pub mod cors;
 pub mod framing;
 pub mod front_end;
 pub mod grpc;

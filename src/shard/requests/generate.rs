@@ -15,6 +15,7 @@ use crate::metrics::Departure;
 use crate::model::ModelSpec;
 use crate::model::parameters::Parameters;
 use crate::protocol::check;
+use crate::protocol::cors::CorsMark;
 use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::protocol::orca::LoadFormat;
 use crate::protocol::policy::{self, ForwardedFields};
@@ -55,6 +56,8 @@ pub struct GenerateMessage<'a> {
     pub forwarded: Option<ForwardedFields>,
     /// The form in which the head of a stream reports the load, if it does.
     pub load_format: Option<LoadFormat>,
+    /// The fields of its answer for pages of other origins.
+    pub cors: Option<CorsMark>,
     /// The sequence that its client tells load balancers.
     pub sequence_field: Option<&'a [u8]>,
 }
@@ -72,7 +75,9 @@ pub async fn run(
 ) -> Result<Option<Reply>, Error> {
     let request_metrics = RequestMetrics::open(&shard.cells, departure);
     let load = message.load_format.map(|format| ReportedLoad { shard: Rc::clone(shard), format });
-    let responses = Rc::new(GenerateResponses::new(stream, message.entry, load));
+    let mut responses = GenerateResponses::new(stream, message.entry, load);
+    responses.cors.clone_from(&message.cors);
+    let responses = Rc::new(responses);
     let mut hooks = GenerateHooks {
         shard: Rc::clone(shard),
         responses: Rc::clone(&responses),
@@ -177,6 +182,8 @@ struct GenerateResponses {
     stream: Option<ReplyStream>,
     /// The load that the head reports, if it does.
     load: Option<ReportedLoad>,
+    /// The fields of the head for pages of other origins.
+    cors: Option<CorsMark>,
     entry: AccessEntry,
     /// The status of the stream's head.
     status: Cell<u16>,
@@ -191,6 +198,7 @@ impl GenerateResponses {
         Self {
             stream,
             load,
+            cors: None,
             entry: entry.clone(),
             status: Cell::default(),
             count: Cell::default(),
@@ -204,6 +212,9 @@ impl GenerateResponses {
         self.status.set(head.status);
         if let Some(ReportedLoad { shard, format }) = &self.load {
             shard.server_context.report_load(&mut head, Some(*format));
+        }
+        if let Some(mark) = &self.cors {
+            mark.apply(&mut head);
         }
         stream.begin(head);
     }

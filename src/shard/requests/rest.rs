@@ -16,6 +16,7 @@ use crate::model::ModelSpec;
 use crate::model::repository::index::{LoadProgress, RepositoryOverview};
 use crate::policy::PolicyProtocol;
 use crate::protocol::check;
+use crate::protocol::cors::CorsMark;
 use crate::protocol::front_end::FrontEnd;
 use crate::protocol::grpc::service::{ModelFacts, ServerFacts};
 use crate::protocol::infer::InferRequest;
@@ -127,6 +128,11 @@ pub async fn handle_message(
     let HttpArrival { records, stream, rights, front_end } = arrival;
     let (method, mut body) = (message.method, std::mem::take(&mut message.body));
     let Message { path, fields, .. } = &*message;
+    // Made again below: a value that is kept while the request runs counts in each connection.
+    let cors = || cors_mark(shard, front_end, fields);
+    if let Some(reply) = cors().and_then(|mark| mark.preflight(method, fields)) {
+        return Some(reply);
+    }
     let (path, redirect) = (decode_names(path), front_end.redirect(fields));
     let redirect = redirect.as_deref().map(decode_names);
     let find = || shard.server_context.front_ends.find(front_end, &path, redirect.as_deref());
@@ -155,7 +161,7 @@ pub async fn handle_message(
             let stream = (delivery == Delivery::Stream).then_some(stream);
             let request = ModelRequest { path, fields, front_end, form: InferForm::V2 };
             // Boxed: large, and few requests are of this kind.
-            match Box::pin(run_generate(shard, request, body, stream, records)).await.transpose() {
+            match Box::pin(run_generate(shard, request, body, stream, (records, cors()))).await.transpose() {
                 Some(outcome) => outcome,
                 None => return None,
             }
@@ -165,7 +171,7 @@ pub async fn handle_message(
         Ok(route) => Box::pin(control(shard, route, method, fields, &body.bytes)).await,
         Err(error) => Err(traced(shard, records.traced(fields), find(), error, front_end)),
     };
-    Some(outcome.unwrap_or_else(|error| {
+    let mut reply = outcome.unwrap_or_else(|error| {
         let error = if hosted_model.is_some() { rest::hosted::invocation_failure(error) } else { error };
         let mut reply = error_reply(shard, &error, front_end);
         if error.code() == Code::MethodNotAllowed {
@@ -173,7 +179,17 @@ pub async fn handle_message(
         }
         shard.server_context.report_load(&mut reply, read_asked().load_format);
         reply
-    }))
+    });
+    if let Some(mark) = cors() {
+        mark.apply(&mut reply);
+    }
+    Some(reply)
+}
+
+/// The fields of an answer to a page of another origin; `None` unless a flag allows such.
+pub fn cors_mark(shard: &Shard, front_end: FrontEnd, fields: &Fields) -> Option<CorsMark> {
+    let origins = &shard.server_context.policy.http.cors;
+    if front_end == FrontEnd::Kserve { CorsMark::of(origins, fields) } else { None }
 }
 
 /// Answers a request that runs no model.
@@ -223,7 +239,7 @@ async fn run_generate(
     request: ModelRequest<'_>,
     body: ReceivedBody,
     stream: Option<ReplyStream>,
-    records: RequestRecords<'_>,
+    (records, cors): (RequestRecords<'_>, Option<CorsMark>),
 ) -> Result<Option<Reply>, Error> {
     let ModelRequest { path, fields, front_end, .. } = request;
     let RequestRecords { received, departure, entry, http_trace } = records;
@@ -242,6 +258,7 @@ async fn run_generate(
         trace: trace.clone(),
         forwarded,
         load_format,
+        cors,
         sequence_field,
     };
     let outcome = generate::run(shard, message, stream, departure).await;

@@ -407,13 +407,17 @@ impl<S: ByteStream> Http1Session<'_, S> {
     fn refusal_reply(&mut self, refusal: HttpRefusal) -> Reply {
         let follows_triton = self.shard.server_context.service.follows_triton;
         let refusal = if follows_triton { refusal.as_tritons() } else { refusal };
+        let mut cors = None;
         if let Some(refused) = self.connection.take_refused() {
             let (path, fields) = &*refused;
+            cors = self.http_trace.front_end.and_then(|front_end| rest::cors_mark(self.shard, front_end, fields));
             self.http_trace.began.set(self.connection.began());
             let failure = ShownFailure { code: refusal.status(), text: refusal.text() };
             rest::trace_refused_body(self.shard, &self.http_trace, path, fields, failure);
         }
-        refusal.into_reply()
+        let mut reply = refusal.into_reply();
+        cors.inspect(|mark| mark.apply(&mut reply));
+        reply
     }
 
     /// The answer to a message: a reply, or `Some(None)` if it came in parts. `None` if the client

@@ -54,6 +54,14 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
         apply: |settings, value| settings.grpc_policy.restrictions.restrict(PolicyProtocol::Grpc, value),
     },
     Flag {
+        names: &["cors-origin"],
+        takes: Many("ORIGINS"),
+        default: Absent,
+        help: "Pages of these origins may read answers in browsers (CORS): one or more, with commas, such as \
+               https://app.example.com, or * for all; may be given more than once",
+        apply: |settings, value| settings.http_policy.cors.add(value),
+    },
+    Flag {
         names: &["http-header-forward-pattern"],
         takes: One("REGEX"),
         default: Text("none"),
