@@ -94,6 +94,6 @@ mod tests {
         assert_eq!(error, "'keep' must fit the 1 rows of 2 tokens that 'states' has, but its shape is [1, 3]");
         let empty = of_floats(&[1 << 32, 0, 4], Vec::new());
         let error = fault("token_vectors", &[("states", &empty), ("keep", &empty)], &["vectors"], "");
-        assert_eq!(error, "'counts' would be larger than 67108864 bytes");
+        assert_eq!(error, "'counts' would be larger than 1073741824 bytes");
     }
 }
