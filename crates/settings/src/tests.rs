@@ -45,6 +45,7 @@ fn value_of(flag: &Flag<Settings>) -> &'static str {
         ("FILE", "f"),
         ("RATE", "0.5"),
         ("APIS:KEY=SECRET", "health:k=v"),
+        ("ORIGINS", "https://a"),
         ("/DIRECTORY", "/d"),
         ("FIRST-LAST", "81-90"),
     ];

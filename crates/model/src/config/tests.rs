@@ -331,7 +331,7 @@ fn an_output_that_is_listed_twice_alike_is_one() {
 
 #[test]
 fn onnx_models_take_operators_from_libraries() {
-    let named = format!("{IO}model_operations {{ op_library_filename: [ 'x.so', '/opt/y.so' ] }}");
+    let named = format!("max_batch_size: 8 {IO}model_operations {{ op_library_filename: [ 'x.so', '/opt/y.so' ] }}");
     assert_eq!(spec(&named, MODEL).unwrap().optimization.operator_libraries, ["x.so", "/opt/y.so"]);
     let other = ConfigDraft::new("m", Some(format!("backend: 'identity' {named}").as_bytes()), &[]).unwrap();
     let note =
