@@ -1,6 +1,7 @@
 //! The models of ONNX and of frameworks that run in processes of their own, and the start of these
 //! processes.
 
+use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};
 
 use crate::backend::Backend;
@@ -29,6 +30,11 @@ pub struct EngineProcesses {
     host: OnceLock<Result<Arc<PythonHost>, Error>>,
 }
 
+/// The variables of the dynamic loader, of all that the server has: an engine finds its libraries as it does in the server.
+fn loader_variables() -> Vec<(OsString, OsString)> {
+    std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"LD_")).collect()
+}
+
 impl EngineProcesses {
     /// Returns the backend of one model version, whose engine this server chose.
     ///
@@ -42,7 +48,7 @@ impl EngineProcesses {
         source: &ModelSource,
         pinned: &PinnedFiles,
     ) -> Result<IsolatedBackend, Error> {
-        let start = || PythonHost::start("engine-host", python::HOST_LOG, clock::now, Vec::new());
+        let start = || PythonHost::start("engine-host", python::HOST_LOG, clock::now, loader_variables());
         let options = IsolationOptions {
             command: ENGINE_COMMAND,
             host: self.host.get_or_init(start).clone()?,

@@ -18,7 +18,10 @@ fn repository(environment: &Environment, names: &[(&str, &str)]) -> (Folder, Pat
     let library = run(environment, "onnxruntime/operators.py", "write", &folder.path().display().to_string());
     let library = PathBuf::from(library.trim());
     for (model, more) in names {
-        let config = format!("backend: \"onnxruntime\"\n{}\n", more.replace("LIBRARY", &library.display().to_string()));
+        let config = format!(
+            "backend: \"onnxruntime\" max_batch_size: 0\n{}\n",
+            more.replace("LIBRARY", &library.display().to_string())
+        );
         fs::write(folder.path().join(model).join("config.pbtxt"), config).unwrap();
     }
     (folder, library)
@@ -82,7 +85,7 @@ fn a_library_beside_the_model_is_found_and_its_faults_are_named_without_a_path()
     assert!(text.contains(r#""data":["ABC"]"#), "{text}");
     // Python's symbols are missing, then the library, then ONNX Runtime.
     let refuses = |flags: &[&str], want: &str| assert_refuses(command(&folder, flags, Ports::free()), want);
-    let named = "unable to load model 'upper': model_operations.op_library_filename 'operators.so': ";
+    let named = "model_operations.op_library_filename 'operators.so': Failed to load library operators.so with error: ";
     refuses(&[&flag(environment)], named);
     fs::write(&place, "not a library").unwrap();
     refuses(&[&flag(environment)], named);
