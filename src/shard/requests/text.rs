@@ -214,7 +214,8 @@ async fn run_model(shard: &Rc<Shard>, call: TextWork<'_>, count: Option<&TeiCoun
         count.inspect(|count| count.handle_model(&call, &served.spec, false));
         let (own, spec) = (call.clone(), Arc::clone(&served.spec));
         // Tokens take microseconds each, and a body may have a million.
-        let outcome = Box::pin(shard.server_context.offload(move || tokens(&own, &spec))).await?;
+        let outcome =
+            Box::pin(shard.server_context.offload(move || text::tokens(&own, &spec, text::tokenizer(&spec)))).await?;
         drop(memory);
         let times = TextTimes { characters, received, ..TextTimes::default() };
         return Ok(AnsweredText { request: call, served, outcome, times });
@@ -245,28 +246,6 @@ async fn run_model(shard: &Rc<Shard>, call: TextWork<'_>, count: Option<&TeiCoun
         answered: received,
     };
     Ok(AnsweredText { request: call, served, outcome: TextOutcome::Outputs(outputs), times })
-}
-
-/// The tokens of texts, or the texts of tokens.
-fn tokens(call: &TextRequest, spec: &ModelSpec) -> Result<TextOutcome, Error> {
-    let tokenizer = text::tokenizer(spec).ok_or_else(|| {
-        let (model, path) = (&spec.name, call.path.name());
-        Error::invalid(format!("model '{model}' does not answer {path}: it has no step 'tokenize'"))
-    })?;
-    let rows = call.texts.len();
-    if rows > spec.rows_max as usize {
-        let (most, model) = (spec.rows_max, &spec.name);
-        return Err(Error::invalid(format!(
-            "batch size {rows} > maximum allowed batch size {most}: send fewer texts, or raise max_batch_size of model '{model}'"
-        )));
-    }
-    if call.path == TextPath::Decode {
-        let texts = call.ids.iter().flatten().map(|ids| tokenizer.decoded(ids, call.is_without_special));
-        return texts.collect::<Result<_, _>>().map(TextOutcome::Texts);
-    }
-    let prompt = call.prompt_name.as_deref();
-    let shown = call.texts.iter().map(|text| tokenizer.shown(text, prompt, !call.is_without_special));
-    shown.collect::<Result<_, _>>().map(TextOutcome::Tokens)
 }
 
 /// The model of a call: the one that it names, or the only one for its path.

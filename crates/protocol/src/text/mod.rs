@@ -27,6 +27,7 @@ mod tei;
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 mod tests;
 mod times;
+mod tokens;
 mod values;
 
 pub use answer::{AnswerFacts, TextOutcome, encode, models_json};
@@ -37,3 +38,4 @@ pub use path::{TextPath, TextTask};
 pub use task::{request, token_count, token_counts, tokenizer};
 pub use tei::{RerankTexts, TeiRpc};
 pub use times::TextTimes;
+pub use tokens::tokens;
