@@ -306,6 +306,36 @@ fn the_oldest_request_is_answered_first_and_all_before_the_next_batch() {
     assert!(runs.len() <= 6, "at most a run for each row");
 }
 
+/// The bound of a wait: the oldest request of a batch is answered after at most a run for each of its rows, and any other after
+/// one for each of its rows and of those before it; the next batch begins behind all of them.
+#[test]
+fn no_request_waits_for_more_runs_than_it_and_older_ones_have_rows() {
+    let mut trial = PaddedTrial::proven("");
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    for round in 0..200 {
+        let requests: Vec<Vec<i64>> =
+            (0..=next(5)).map(|_| (0..=next(4)).map(|_| 14 + (next(8) * next(8) * next(8)) as i64).collect()).collect();
+        let lengths: Vec<&[i64]> = requests.iter().map(Vec::as_slice).collect();
+        trial.seen.answered.store(0, Ordering::SeqCst);
+        trial.ask(&lengths);
+        let runs = trial.seen.take_runs();
+        let mut rows = 0;
+        for (index, request) in requests.iter().enumerate() {
+            rows += request.len();
+            // The runs that began before the answers to this request and all older ones.
+            let waited = runs.iter().filter(|(_, _, answered)| *answered <= index).count();
+            assert!(waited <= rows, "round {round}, request {index} of {requests:?}: {runs:?}");
+        }
+        assert!(runs.len() <= rows, "round {round}: {requests:?}: {runs:?}");
+    }
+}
+
 #[test]
 fn rows_never_exceed_those_of_the_model() {
     let mut trial = PaddedTrial::proven("");
