@@ -5,9 +5,11 @@ use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 
 use serde_json::{Value, json};
 
+use crate::safetensors::corpus;
 use crate::support::folder::Folder;
 use crate::support::http;
 use crate::support::onnx::{FLOAT, INT64, Onnx};
@@ -293,7 +295,8 @@ fn refusals() -> Vec<Refusal> {
     let rank_two = rank_two.input("input_ids", INT64, &[-1, -1]).output("y", FLOAT, &[-1, -1]).into_bytes();
     let unknown = Onnx::default().node("Cast", &["pixels"], &["y"], &[("to", FLOAT)]);
     let unknown = unknown.input("pixels", INT64, &[-1, -1]).output("y", FLOAT, &[-1, -1, 1]).into_bytes();
-    vec![
+    let mut all = hostile_sizes();
+    all.extend([
         ("no-onnx", vec![("onnx/model.onnx", None), ("pytorch_model.bin", Some(vec![0]))], "optimum-cli export onnx"),
         ("no-weights", vec![("onnx/model.onnx", None), ("model.safetensors", Some(vec![0]))], "model.safetensors: "),
         ("no-graph", vec![("onnx/model.onnx", None)], "neither an ONNX file nor weights"),
@@ -347,7 +350,99 @@ fn refusals() -> Vec<Refusal> {
             with("config_sentence_transformers.json", "{\"default_prompt_name\": \"q\"}"),
             "'default_prompt_name' is \"q\", which 'prompts' lacks",
         ),
+    ]);
+    all
+}
+
+/// Folders whose files say or are too much.
+fn hostile_sizes() -> Vec<Refusal> {
+    let words: Vec<_> = (0..3_500_000).map(|index| format!("\"word{index}\": {index}")).collect();
+    let vocabulary = TOKENIZER.replace("\"[PAD]\": 0", &format!("{}, \"[PAD]\": 0", words.join(", ")));
+    let labels: Vec<_> = (0..500_000).map(|index| format!("\"{index}\": \"label {index}\"")).collect();
+    let labels = CONFIG.replace('{', &format!("{{\"id2label\": {{{}}}, ", labels.join(", ")));
+    let (config, weights) = corpus("bert");
+    let text = String::from_utf8(config).unwrap();
+    let of_weights = |config: String, weights: Vec<u8>| {
+        let (config, weights) = (Some(config.into_bytes()), Some(weights));
+        vec![("onnx/model.onnx", None), ("config.json", config), ("model.safetensors", weights)]
+    };
+    let replaced = |from: &str, to: &str| {
+        let at = weights.windows(from.len()).position(|window| window == from.as_bytes()).unwrap();
+        [&weights[..at], to.as_bytes(), &weights[at + from.len()..]].concat()
+    };
+    let huge = text.replace("\"vocab_size\":7", "\"vocab_size\":1000000000000");
+    let other = text.replace("\"hidden_size\":8", "\"hidden_size\":16");
+    vec![
+        ("vocabulary", vec![("tokenizer.json", Some(vocabulary.into_bytes()))], "tokenizer.json"),
+        ("labels-of-megabytes", vec![("config.json", Some(labels.into_bytes()))], "config.json: it is larger than"),
+        (
+            "vocab-size",
+            of_weights(huge, weights.clone()),
+            "'vocab_size' is 1000000000000, expected a size from 1 to 4194304",
+        ),
+        (
+            "shape",
+            of_weights(text.clone(), replaced("\"shape\":[7,8]", "\"shape\":[8,7]")),
+            "embeddings.word_embeddings.weight",
+        ),
+        ("other-shape", of_weights(other, weights.clone()), "embeddings.word_embeddings.weight"),
+        (
+            "shape-beyond-its-bytes",
+            of_weights(text, replaced("\"shape\":[12,8]", "\"shape\":[99,8]")),
+            "embeddings.position_embeddings.weight",
+        ),
     ]
+}
+
+/// A network whose states depend on all rows of a run: the greatest of all tokens is added.
+fn mixing_network() -> Vec<u8> {
+    let last = (-1_i64).to_le_bytes();
+    let graph = Onnx::default()
+        .constant("last", INT64, &[1], &last)
+        .node("Cast", &["input_ids"], &["numbers"], &[("to", FLOAT)])
+        .node("ReduceMax", &["numbers"], &["greatest"], &[("keepdims", 0)])
+        .node("Add", &["numbers", "greatest"], &["sums"], &[])
+        .node("Unsqueeze", &["sums", "last"], &["last_hidden_state"], &[]);
+    graph.input("input_ids", INT64, &[-1, -1]).output("last_hidden_state", FLOAT, &[-1, -1, 1]).into_bytes()
+}
+
+#[test]
+fn a_folder_whose_network_mixes_rows_is_not_batched() {
+    let folder = Folder::new("hub-mixing");
+    let at = folder.path().join("mixing");
+    encoder(&at);
+    write(&at, &[("onnx/model.onnx", &mixing_network())]);
+    encoder(&folder.path().join("plain"));
+    let server = Server::deuteron(folder.path(), &["--onnx-engine=embedded"]);
+    let rows_max = |model: &str| {
+        let answer = http::get(server.http(), &format!("/v2/models/{model}/config")).unwrap();
+        let config: Value = serde_json::from_slice(&answer.body).unwrap();
+        config["max_batch_size"].as_i64().unwrap()
+    };
+    let post = |model: &str, text: &str| {
+        let body = json!({"inputs": text, "normalize": false}).to_string();
+        let answer = http::post(server.http(), &format!("/models/{model}/embed"), body.as_bytes()).unwrap();
+        (answer.status, String::from_utf8(answer.body).unwrap())
+    };
+    assert_eq!((rows_max("plain"), rows_max("mixing")), (32, 1));
+    let log = server.log();
+    assert!(
+        log.contains("'mixing' is not batched, since its first axis is not known to be a batch axis: output"),
+        "{log}"
+    );
+    let alone = ["good", "bad"].map(|text| post("mixing", text));
+    assert_eq!(alone, ["[[4.0]]", "[[8.0]]"].map(|answer| (200, answer.to_owned())));
+    // Texts of clients at the same time.
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            for (text, want) in ["good", "bad"].iter().zip(&alone) {
+                scope.spawn(|| (0..50).for_each(|_| assert_eq!(post("mixing", text), *want)));
+            }
+        }
+    });
+    let (status, error) = embed(&server, "mixing", &["good", "bad"]).unwrap_err();
+    assert!(status == 400 && error.contains("batch-size must be <= 1 for 'mixing'"), "{status} {error}");
+    assert_eq!(embed(&server, "plain", &["good", "bad"]), Ok(vec![2.0, 4.0]));
 }
 
 #[test]

@@ -22,12 +22,18 @@ fn read(path: &str) -> Vec<u8> {
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// The ONNX file of a corpus file: a configuration and, behind a line `---`, the weights.
-fn write(family: &str, operators: Operators) -> Vec<u8> {
+/// The configuration and the weights of a corpus file, which has a line `---` between them.
+pub(crate) fn corpus(family: &str) -> (Vec<u8>, Vec<u8>) {
     let bytes = read(&format!("fuzz/corpus/safetensors/{family}"));
     let at = bytes.windows(5).position(|window| window == b"\n---\n").unwrap();
-    let config = TransformerConfig::parse(&bytes[..at]).unwrap();
-    let weights = SafeTensors::read(&[("model.safetensors", &bytes[at + 5..])]).unwrap();
+    (bytes[..at].to_vec(), bytes[at + 5..].to_vec())
+}
+
+/// The ONNX file of a corpus file.
+fn write(family: &str, operators: Operators) -> Vec<u8> {
+    let (config, weights) = corpus(family);
+    let config = TransformerConfig::parse(&config).unwrap();
+    let weights = SafeTensors::read(&[("model.safetensors", &weights)]).unwrap();
     onnx_from_safetensors(&config, &weights, operators).unwrap()
 }
 
@@ -72,18 +78,16 @@ const TOKENIZER: &str = r#"{"version": "1.0", "added_tokens": [], "normalizer": 
 #[test]
 fn a_hub_folder_without_onnx_is_served_from_its_weights() {
     let folder = Folder::new("safetensors-hub");
-    let bytes = read("fuzz/corpus/safetensors/bert");
-    let at = bytes.windows(5).position(|window| window == b"\n---\n").unwrap();
-    let (config, weights) = (&bytes[..at], &bytes[at + 5..]);
+    let (config, weights) = corpus("bert");
     let write_folder = |name: &str, files: &[(&str, &[u8])]| {
         let path = folder.path().join(name);
         fs::create_dir_all(&path).unwrap();
-        fs::write(path.join("config.json"), config).unwrap();
+        fs::write(path.join("config.json"), &config).unwrap();
         fs::write(path.join("tokenizer.json"), TOKENIZER).unwrap();
         files.iter().for_each(|(file, contents)| fs::write(path.join(file), contents).unwrap());
     };
     write_folder("exported", &[("model.onnx", &write("bert", Operators::Standard))]);
-    write_folder("weights", &[("model.safetensors", weights)]);
+    write_folder("weights", &[("model.safetensors", &weights)]);
     let header: Value = {
         let size = u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize;
         serde_json::from_slice(&weights[8..8 + size]).unwrap()
@@ -91,9 +95,9 @@ fn a_hub_folder_without_onnx_is_served_from_its_weights() {
     let names = header.as_object().unwrap().keys().filter(|name| *name != "__metadata__");
     let map: serde_json::Map<_, _> = names.map(|name| (name.clone(), json!("part-1.safetensors"))).collect();
     let index = json!({"metadata": {}, "weight_map": map}).to_string();
-    write_folder("sharded", &[("model.safetensors.index.json", index.as_bytes()), ("part-1.safetensors", weights)]);
+    write_folder("sharded", &[("model.safetensors.index.json", index.as_bytes()), ("part-1.safetensors", &weights)]);
     write_folder("torn", &[("model.safetensors", &weights[..weights.len() - 1])]);
-    write_folder("pickled", &[("pytorch_model.bin", weights)]);
+    write_folder("pickled", &[("pytorch_model.bin", &weights)]);
     let server = Server::deuteron(folder.path(), &["--exit-on-error=false", "--strict-readiness=false"]);
     let predict = |model: &str| {
         let body = json!({"inputs": [["good bad"], ["bad"], ["other good"]]}).to_string();

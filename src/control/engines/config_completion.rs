@@ -48,6 +48,8 @@ pub struct ConfigCompletion<'a> {
     pub isolated: Option<&'a dyn LibraryCompletion>,
     /// Has OpenVINO read its models.
     pub frameworks: &'a Frameworks,
+    /// True for a folder of the hub whose rows depend on each other: each of them runs alone.
+    pub is_row_by_row: bool,
 }
 
 /// Has backends in processes of their own complete configurations.
@@ -257,8 +259,13 @@ impl ConfigCompletion<'_> {
         let labels = BTreeMap::new();
         let in_folder = |error: Error| error.with_prefix("its folder of the Hugging Face hub: ");
         let engine = self.complete(source, directory, version, &draft.of_engine(), &labels);
-        let engine = engine.map_err(|error| in_folder(error.with_prefix(&format!("{}: ", draft.model_filename()))))?;
-        let derived = hub_folder::derive(&source.repository, &folder, draft, &engine).map_err(in_folder)?;
+        let mut engine =
+            engine.map_err(|error| in_folder(error.with_prefix(&format!("{}: ", draft.model_filename()))))?;
+        let mut derived = hub_folder::derive(&source.repository, &folder, draft, &engine).map_err(in_folder)?;
+        if self.is_row_by_row {
+            (engine.rows_max, engine.batching) = (1, None);
+            derived.config = hub_folder::row_by_row(&derived.config).map_err(in_folder)?;
+        }
         let read = |name: &str, size_max: usize| {
             source.read(&format!("{folder}/{name}"), size_max).map_err(|error| error.to_string())
         };

@@ -414,8 +414,12 @@ impl ModelLoader {
         batch_axis::log_refuted(&loaded.spec, why);
         // Before the second copy is there.
         drop(loaded.model);
-        let draft = opened.draft.clone().without_batch_axis();
-        let completed = self.complete_config(location, &draft, &opened.labels, version)?;
+        let completed = if opened.draft.is_of_hub() {
+            self.complete_row_by_row(location, opened, version)?
+        } else {
+            let draft = opened.draft.clone().without_batch_axis();
+            self.complete_config(location, &draft, &opened.labels, version)?
+        };
         self.load_or_use_cpu(location, opened, version, completed, began, &known)
     }
 
@@ -489,7 +493,20 @@ impl ModelLoader {
             host: self.engines.host(),
             isolated: self.library_isolation.as_ref().map(|isolated| isolated as &dyn LibraryCompletion),
             frameworks: self.engines.frameworks(),
+            is_row_by_row: false,
         }
+    }
+
+    /// Completes the configuration of a folder of the hub whose rows depend on each other.
+    fn complete_row_by_row(
+        &self,
+        ModelLocation { source, directory }: ModelLocation<'_>,
+        opened: &OpenedConfig,
+        version: u64,
+    ) -> Result<CompletedConfig<'_>, Error> {
+        let completion = ConfigCompletion { is_row_by_row: true, ..self.completion() };
+        let spec = completion.complete(source, directory, version, &opened.draft, &opened.labels)?;
+        Ok(CompletedConfig { spec: Arc::new(spec), gpu_engine: None, cpu_spec: None })
     }
 
     /// Completes the configuration of a version and chooses the engine of its instances on GPUs.
@@ -590,7 +607,7 @@ impl ModelLoader {
             let model = if is_read_again { opened.verified.guard(source, model)? } else { model };
             let subject = TrialSubject { spec, model: &*model, threads };
             let files = VersionFiles { source, pinned: &pinned, path: &path };
-            let choice = self.try_runs(subject, TrialEngines { processes, used }, files)?;
+            let choice = self.try_runs(subject, TrialEngines { processes, used }, files)?.of_draft(&opened.draft);
             Ok::<_, Error>((model, choice, hashed, pinned.files_size))
         })?;
         let took = clock::now().since(began);

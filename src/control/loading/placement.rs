@@ -17,6 +17,7 @@ use crate::control::engines::internal_sink::InternalSink;
 use crate::control::loading::batch_axis;
 use crate::error::{Code, Error};
 use crate::limits::{BATCH_ROWS_RESERVED_MAX, INLINE_LONGEST_MAX};
+use crate::model::config::ConfigDraft;
 use crate::model::platform::{ONNX_BACKEND, OPENVINO_BACKEND};
 use crate::model::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec};
 use crate::runtime::clock;
@@ -65,6 +66,8 @@ pub struct PlacementChoice {
     /// Why the first axis, from which `max_batch_size` was derived, is not a batch axis; `None` if it is, or nothing was
     /// derived.
     pub no_batch_axis: Option<String>,
+    /// The reason why the first axis is not the batch axis that its configuration says; a warning tells it.
+    pub mixes_rows: Option<String>,
     /// Which cores its workers need.
     pub load: WorkerLoad,
 }
@@ -79,6 +82,7 @@ impl PlacementChoice {
             warnings: Vec::new(),
             runs_apart: false,
             no_batch_axis: None,
+            mixes_rows: None,
             load: WorkerLoad::Light,
         }
     }
@@ -87,15 +91,26 @@ impl PlacementChoice {
         Self::new(InstanceSite::Worker, why)
     }
 
+    /// The choice for the model of a draft: the batch axis of a folder of the hub was stated by this server, and not by a person.
+    pub fn of_draft(self, draft: &ConfigDraft) -> Self {
+        if !draft.is_of_hub() || self.mixes_rows.is_none() {
+            return self;
+        }
+        Self { no_batch_axis: self.mixes_rows, mixes_rows: None, ..self }
+    }
+
     /// Notes why the first axis is not a batch axis: a stated one stays, with a warning.
     pub fn note_batch_axis(&mut self, spec: &ModelSpec, why: Option<String>) {
         match why {
             Some(why) if spec.is_batch_axis_derived => self.no_batch_axis = Some(why),
-            Some(why) => self.warnings.push(format!(
-                "the rows of '{}' depend on each other, and requests share batches as its configuration says: {why}; \
-                 max_batch_size: 0 runs each request alone",
-                spec.name
-            )),
+            Some(why) => {
+                self.warnings.push(format!(
+                    "the rows of '{}' depend on each other, and requests share batches as its configuration says: {why}; \
+                     max_batch_size: 0 runs each request alone",
+                    spec.name
+                ));
+                self.mixes_rows = Some(why);
+            }
             None => {}
         }
     }

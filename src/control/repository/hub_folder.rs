@@ -63,6 +63,22 @@ pub fn derive(
     hub::derive(&folder, &graph)
 }
 
+/// The text of a derived configuration for a network whose rows depend on each other: a row for each request, which runs alone.
+///
+/// # Errors
+/// `InvalidArgument` if one request has several rows of the network, such as the labels of zero-shot classification.
+pub fn row_by_row(config: &str) -> Result<String, Error> {
+    if config.lines().any(|line| line == "max_batch_size: 0") {
+        return Err(Error::invalid("the rows of its network depend on each other, and its requests have several"));
+    }
+    let line = |line: &str| match line {
+        "dynamic_batching { }" => String::new(),
+        line if line.starts_with("max_batch_size: ") => "max_batch_size: 1\n".to_owned(),
+        line => format!("{line}\n"),
+    };
+    Ok(config.lines().map(line).collect())
+}
+
 /// Returns true if the text of a `config.json` is a JSON object that is not transformers': the configuration of a model of this
 /// server.
 pub fn is_own_config(text: &[u8]) -> bool {
