@@ -31,19 +31,19 @@ const KEYS: [(&str, &str); 4] =
 const WRONG: &str = "s3cret-wrong";
 
 /// An entry of the file.
-fn entry(name: &str, key: &str, classes: &str, more: &str) -> String {
+pub(crate) fn entry(name: &str, key: &str, classes: &str, more: &str) -> String {
     let digest = KeyDigest::of_key(key.as_bytes()).hex();
     format!("[[key]]\nname = \"{name}\"\nsha256 = \"{digest}\"\nclasses = [{classes}]\n{more}\n")
 }
 
 /// A file with these contents, and the flag for it.
-struct KeyFile {
+pub(crate) struct KeyFile {
     _folder: Folder,
     path: PathBuf,
 }
 
 impl KeyFile {
-    fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         let folder = Folder::new("keys");
         let path = folder.path().join("keys.toml");
         fs::write(&path, text).unwrap();
@@ -57,7 +57,7 @@ impl KeyFile {
         Self::new(&entries.collect::<String>())
     }
 
-    fn flag(&self) -> String {
+    pub(crate) fn flag(&self) -> String {
         format!("--api-keys-file={}", self.path.display())
     }
 }

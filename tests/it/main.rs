@@ -121,6 +121,7 @@ mod supervision;
 mod supply_chain;
 mod tei_metrics;
 mod terminal;
+mod text_admission;
 mod text_example;
 mod text_folders;
 mod text_interfaces;

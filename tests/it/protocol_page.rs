@@ -17,7 +17,7 @@ const WITHOUT_LINE: [&str; 2] =
     ["/v2/cudasharedmemory/region/{region}/register", "/v2/cudasharedmemory/region/{region}/status"];
 
 /// Ends the paths of text models, none of which the examples have: `text_interfaces` and `text_folders` ask them.
-const TEXT_PATHS: [&str; 12] = [
+const TEXT_PATHS: [&str; 13] = [
     "/classify",
     "/decode",
     "/embed",
@@ -30,6 +30,7 @@ const TEXT_PATHS: [&str; 12] = [
     "/rerank",
     "/similarity",
     "/tokenize",
+    "/vertex",
 ];
 /// The same: a text for a model by its own task.
 const OWN_TASK: &str = "/models/{model}";

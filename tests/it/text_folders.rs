@@ -187,6 +187,25 @@ fn table() -> Vec<(&'static str, Value, Value)> {
             json!([{"index": 2, "score": 1.0}, {"index": 1, "score": 0.5}, {"index": 0, "score": 0.0}]),
         ),
         ("/rerank", json!({"query": "bad", "texts": ["good"], "truncate": false}), json!([{"index": 0, "score": 1.0}])),
+        (
+            "/models/words/vertex",
+            json!({"instances": [{"inputs": "good"}, {"inputs": ["bad", [2, 4, 3]]}]}),
+            json!({"predictions": [[[1.0, 0.0]], [[-1.0, 0.0], [1.0, 0.0]]]}),
+        ),
+        ("/vertex", json!({"instances": [{"inputs": "good"}], "model": "mood"}), json!({"predictions": [mood]})),
+        (
+            "/models/rank/vertex",
+            json!({"instances": [{"query": "good", "texts": ["bad", "good"]}, {"inputs": [["good", "good"]]}]}),
+            json!({"predictions": [
+                [{"index": 1, "score": 1.0}, {"index": 0, "score": 0.0}],
+                [[{"score": 1.0, "label": "LABEL_0"}]]
+            ]}),
+        ),
+        (
+            "/models/words/vertex",
+            json!({"instances": vec![json!({"inputs": "great", "dimensions": 1}); 150]}),
+            json!({"predictions": vec![[[1.0]]; 150]}),
+        ),
     ]
 }
 
@@ -232,6 +251,26 @@ fn refusals() -> Vec<(&'static str, Value, u16, &'static str)> {
             "model 'none' is not found; those for /decode are: mood, rank, words",
         ),
         ("/models/none", json!({"inputs": "a"}), 404, "model 'none' is not found"),
+        (
+            "/models/words/vertex",
+            json!({"instances": [{"inputs": "good"}, {"inputs": "bad good good good", "truncate": false}]}),
+            422,
+            too_long,
+        ),
+        ("/models/words/vertex", json!({"instances": [{"inputs": ""}]}), 400, "instance 0: 'inputs' cannot be empty"),
+        ("/models/words/vertex", json!({"instances": [{"query": "q", "texts": ["a"]}]}), 422, "answer /rerank"),
+        (
+            "/vertex",
+            json!({"instances": [{"inputs": "good"}]}),
+            422,
+            "several models answer /vertex: name one as \"model\", or in the path, as in /models/mood/vertex",
+        ),
+        (
+            "/models/none/vertex",
+            json!({"instances": [{"inputs": "good"}]}),
+            404,
+            "model 'none' is not found; those for /vertex are: mood, rank, words",
+        ),
     ]
 }
 

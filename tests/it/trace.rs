@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use deuteron::wire::proto::otlp::any_value::Value as Attribute;
 use deuteron::wire::proto::otlp::{ExportTraceServiceRequest, ResourceSpans, Span};
+use deuteron::wire::proto::tei::EmbedRequest;
 use prost::Message as _;
 use serde_json::{Value, json};
 
@@ -24,6 +25,7 @@ use crate::support::protobuf::Message;
 use crate::support::python::Environment;
 use crate::support::repository;
 use crate::support::server::Server;
+use crate::text_folders::add_models;
 
 /// Time limit for a change to show.
 const WAIT_MAX: Duration = Duration::from_secs(20);
@@ -464,6 +466,34 @@ fn a_collector_gets_spans_with_tritons_names_below_those_of_the_client() {
     call(&server, "identity", &[]);
     assert!(server.stop().success(), "{}", server.log());
     assert_eq!(events(named(&collector.spans(3), "InferRequest")), front_events("GRPC"));
+}
+
+#[test]
+fn a_text_has_the_spans_of_the_model_that_answers_it() {
+    let (folder, collector) = (Folder::new("trace-texts"), Collector::start());
+    add_models(folder.path());
+    let flags = exporting(collector.address, &["--trace-config=rate=1", "--onnx-engine=embedded"]);
+    let server = serve(&folder, &flags);
+    let bodies = [
+        ("/embed", json!({"inputs": "good"}), "words"),
+        ("/models/mood/predict", json!({"inputs": "good"}), "mood"),
+        ("/v1/embeddings", json!({"input": "good", "model": "words"}), "words"),
+        ("/models/rank/vertex", json!({"instances": [{"query": "good", "texts": ["bad"]}]}), "rank"),
+    ];
+    for (path, body, name) in bodies {
+        assert_eq!(http::post(server.http(), path, body.to_string().as_bytes()).unwrap().status, 200, "{path}");
+        let spans = collector.spans(3);
+        let [root, model, compute] = ["InferRequest", name, "compute"].map(|name| named(&spans, name));
+        assert_eq!(events(root), front_events("HTTP"), "{path}");
+        assert_eq!((&model.parent_span_id, &compute.parent_span_id), (&root.span_id, &model.span_id), "{path}");
+        assert_eq!(attributes(model)["triton.model_name"], name, "{path}");
+    }
+    let inputs = EmbedRequest { inputs: "good".to_owned(), ..Default::default() };
+    let client = Client::new(server.grpc());
+    client.call_with("/tei.v1.Embed/Embed", &[("model", "words")], &inputs.encode_to_vec()).unwrap();
+    let spans = collector.spans(3);
+    assert_eq!(events(named(&spans, "InferRequest")), front_events("GRPC"));
+    assert_eq!(named(&spans, "words").parent_span_id, named(&spans, "InferRequest").span_id);
 }
 
 #[test]

@@ -157,12 +157,16 @@ pub struct Error {
     code: Code,
     text: Cow<'static, str>,
     retry_after: Option<RetryAfter>,
+    is_overload: bool,
 }
 
 impl Error {
+    /// The text of a refusal by a full queue, as Triton words it.
+    pub const QUEUE_FULL: &str = "Exceeds maximum queue size";
+
     /// Creates an error with this code and text.
     pub fn new(code: Code, text: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, text: text.into(), retry_after: None }
+        Self { code, text: text.into(), retry_after: None, is_overload: false }
     }
 
     /// The client's mistake (400, `INVALID_ARGUMENT`).
@@ -190,6 +194,12 @@ impl Error {
         Self::new(Code::Unavailable, text)
     }
 
+    /// Not now, since a queue or a bound of requests is full (503, `UNAVAILABLE`). Interfaces with a code of its own for that
+    /// give it.
+    pub fn overloaded(text: impl Into<Cow<'static, str>>) -> Self {
+        Self { is_overload: true, ..Self::unavailable(text) }
+    }
+
     /// Not implemented, or not for this model (501, `UNIMPLEMENTED`).
     pub fn unsupported(text: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::Unsupported, text)
@@ -208,6 +218,11 @@ impl Error {
     /// Returns the text, as the client reads it.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Returns true for a refusal because a queue or a bound of requests is full.
+    pub const fn is_overload(&self) -> bool {
+        self.is_overload
     }
 
     /// Puts `prefix` before the text.

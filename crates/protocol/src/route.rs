@@ -236,6 +236,16 @@ impl<'a> PathEndpoint<'a> {
         }
     }
 
+    /// Returns the path of the text interfaces that it is by this method: it has the form of refusals.
+    pub fn text_path(&self, method: Method) -> Option<TextPath> {
+        match self.target {
+            PathTarget::Server(Route::Text(path, _)) => Some(path),
+            PathTarget::Server(Route::TextInfo(_)) => Some(TextPath::Embed),
+            PathTarget::Root if method == Method::Post => Some(TextPath::Own),
+            _ => None,
+        }
+    }
+
     /// The route by this method.
     ///
     /// # Errors
@@ -587,6 +597,7 @@ mod tests {
         check("GET", "/health", "TextHealth");
         check("GET", "/info", "TextInfo(None)");
         check("POST", "/models/", "404 Not Found");
+        check("POST", "/vertex", "Text(Vertex, None)");
         check("POST", "/models//embed", "404 Request for unknown model: '' is not found");
         check("GET", "/models/m/health", "404 Not Found");
         // A model may have the name of an endpoint.

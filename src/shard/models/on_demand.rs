@@ -63,7 +63,7 @@ impl ModelTable {
         cells.waited.add(1);
         let Some((reply, awaited)) = link.waits.admit_wait(MODEL_WAITS_MAX) else {
             cells.refused.add(1);
-            return Err(Error::unavailable(format!(
+            return Err(Error::overloaded(format!(
                 "{MODEL_WAITS_MAX} requests wait for models to be loaded (the limit); try again later"
             )));
         };

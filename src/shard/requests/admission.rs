@@ -143,7 +143,7 @@ impl ShardAdmission {
             None => self.check_memory(),
             Some(ReservedFor::Count) => {
                 let most = self.context.server.connection_limits.connections_max;
-                Err(Error::unavailable(format!(
+                Err(Error::overloaded(format!(
                     "too many connections: each shard has --connections-max={most}, and none of them is idle"
                 )))
             }

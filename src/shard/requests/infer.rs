@@ -345,7 +345,7 @@ impl Shard {
             Ok(false) => {}
             Err(refusal) => {
                 self.requests.slots.release(ticket);
-                return Err(Error::unavailable(format!("{}{}", check::prefix(id), refusal_text(refusal))));
+                return Err(Error::overloaded(format!("{}{}", check::prefix(id), refusal_text(refusal))));
             }
         }
         let is_stopped = model_queue.is_stopped();
@@ -534,7 +534,7 @@ fn is_refusal(error: &Error) -> bool {
 
 fn refusal_text(refusal: QueueRefusal) -> String {
     match refusal {
-        QueueRefusal::Full => "Exceeds maximum queue size".to_owned(),
+        QueueRefusal::Full => Error::QUEUE_FULL.to_owned(),
         QueueRefusal::Late(late) => {
             let late = late.as_micros();
             format!("by measured run times it would be answered {late} us after its deadline (--admission)")

@@ -28,4 +28,5 @@ pub mod stream;
 pub mod tei;
 pub mod tei_metrics;
 pub mod text;
+pub mod text_instances;
 pub mod tracing;

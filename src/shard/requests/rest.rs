@@ -30,7 +30,7 @@ use crate::protocol::route::{
     Delivery, ModelPath, PathEndpoint, RegionAction, RepositoryAction, Route, unavailable_model,
 };
 use crate::protocol::shared_memory::{self, RegionKind, Regions};
-use crate::protocol::text::TextPath;
+use crate::protocol::text::{TextPath, error_reply as text_error_reply};
 use crate::protocol::timing::{self, Timing};
 use crate::protocol::trace;
 use crate::queue::served_model::ServedModel;
@@ -47,6 +47,7 @@ use crate::shard::requests::offload::{DecodedAhead, decode_ahead};
 use crate::shard::requests::predict::{self, InferForm};
 use crate::shard::requests::reply_stream::ReplyStream;
 use crate::shard::requests::text::{self, TextMessage};
+use crate::shard::requests::text_instances;
 
 use crate::shard::requests::tracing::{FrontTrace, HttpTrace, ShownFailure, check_traced};
 use crate::shard::services::console;
@@ -173,10 +174,7 @@ pub async fn handle_message(
     };
     let mut reply = outcome.unwrap_or_else(|error| {
         let error = if hosted_model.is_some() { rest::hosted::invocation_failure(error) } else { error };
-        let mut reply = error_reply(shard, &error, front_end);
-        if error.code() == Code::MethodNotAllowed {
-            reply.fields.push(allow_field(find()));
-        }
+        let mut reply = refusal(shard, find(), method, &error, front_end);
         shard.server_context.report_load(&mut reply, read_asked().load_format);
         reply
     });
@@ -283,7 +281,7 @@ async fn run_text(
     let (trace, forwarded) = (open_trace(shard, records.traced(fields)), forwarded(shard, fields));
     let RequestRecords { received, departure, entry, http_trace } = records;
     let message = TextMessage { path, model, body, memory, received, departure, entry, http_trace, trace, forwarded };
-    let mut reply = text::run(shard, message).await;
+    let mut reply = text_instances::run(shard, message).await;
     shard.server_context.report_load(&mut reply, AskedFields::read(fields, FrontEnd::Kserve).load_format_of(shard));
     reply
 }
@@ -312,6 +310,26 @@ fn forwarded(shard: &Shard, fields: &Fields) -> Option<ForwardedFields> {
 fn allow_field(found: Result<PathEndpoint<'_>, Error>) -> (&'static str, Bytes) {
     let allow = found.map(|endpoint| endpoint.allow()).unwrap_or_default();
     ("Allow", Bytes::from_static(allow.as_bytes()))
+}
+
+/// Returns the reply for a message that was refused, or whose request failed.
+fn refusal(
+    shard: &Shard,
+    found: Result<PathEndpoint<'_>, Error>,
+    method: Method,
+    error: &Error,
+    front_end: FrontEnd,
+) -> Reply {
+    let mut reply = error_reply(shard, error, front_end);
+    // A refusal until later is told as by a text model; other refusals are the policy's own.
+    let text_path = found.as_ref().ok().and_then(|endpoint| endpoint.text_path(method));
+    if let Some(told) = text_path.map(|path| text_error_reply(path, error)).filter(|told| told.status == 429) {
+        reply = Reply { status: told.status, body: told.body, ..reply };
+    }
+    if error.code() == Code::MethodNotAllowed {
+        reply.fields.push(allow_field(found));
+    }
+    reply
 }
 
 /// Returns the reply for an error.

@@ -46,9 +46,7 @@ impl ShardRequests {
     /// Unavailable if [`IN_FLIGHT_MAX`] are in use.
     pub(super) fn open_ticket(&self) -> Result<Ticket, Error> {
         self.slots.open().ok_or_else(|| {
-            Error::unavailable(format!(
-                "this shard has {IN_FLIGHT_MAX} requests in flight (the limit); try again later"
-            ))
+            Error::overloaded(format!("this shard has {IN_FLIGHT_MAX} requests in flight (the limit); try again later"))
         })
     }
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::NextMessage;
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::limits::STREAM_REQUESTS_MAX;
 use crate::metrics::Departure;
 use crate::protocol::policy::ForwardedFields;
@@ -295,7 +295,8 @@ async fn run(
     };
     text::run_call(shard, call, encode).await.map_err(|error| {
         let text = protocol_text::shown_text(&error);
-        if text.len() == error.text().len() { error } else { Error::new(error.code(), text.to_owned()) }
+        let code = if error.is_overload() { Code::Exhausted } else { error.code() };
+        if text.len() == error.text().len() && code == error.code() { error } else { Error::new(code, text.to_owned()) }
     })
 }
 

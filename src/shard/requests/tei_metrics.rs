@@ -145,7 +145,7 @@ const fn failure_of(code: Code, mistake: TeiFailure) -> TeiFailure {
     match code {
         Code::InvalidArgument | Code::NotFound | Code::Unsupported => mistake,
         Code::Cancelled | Code::DeadlineExceeded => TeiFailure::Dropped,
-        Code::Exhausted | Code::OutOfMemory | Code::Unavailable => TeiFailure::Overloaded,
+        Code::Exhausted | Code::OutOfMemory | Code::RateLimited | Code::Unavailable => TeiFailure::Overloaded,
         _ => TeiFailure::Inference,
     }
 }
@@ -222,6 +222,7 @@ mod tests {
         assert_eq!(of(Code::DeadlineExceeded), TeiFailure::Dropped);
         assert_eq!(of(Code::Exhausted), TeiFailure::Overloaded);
         assert_eq!(of(Code::Unavailable), TeiFailure::Overloaded);
+        assert_eq!(of(Code::RateLimited), TeiFailure::Overloaded);
         assert_eq!(of(Code::Internal), TeiFailure::Inference);
     }
 

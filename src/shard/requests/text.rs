@@ -13,15 +13,17 @@ use crate::metrics::Departure;
 use crate::model::ModelSpec;
 use crate::protocol::limits::TEXT_BODY_SIZE_MAX;
 use crate::protocol::policy::{self, ForwardedFields};
-use crate::protocol::text::{self, AnswerFacts, TextModelFacts, TextOutcome, TextPath, TextRequest, TextTimes};
+use crate::protocol::text::{
+    self, AnswerFacts, TextModelFacts, TextOutcome, TextPath, TextRequest, TextTask, TextTimes,
+};
 use crate::queue::served_model::ServedModel;
 use crate::runtime::clock;
 use crate::shard::Shard;
 use crate::shard::requests::access::AccessEntry;
-use crate::shard::requests::infer::{Arrival, RequestMetrics};
+use crate::shard::requests::infer::Arrival;
 use crate::shard::requests::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
 use crate::shard::requests::tei_metrics::{self, TeiCount};
-use crate::shard::requests::tracing::{FrontTrace, HttpTrace, ShownFailure};
+use crate::shard::requests::tracing::{FrontTrace, HttpTrace};
 use crate::time::Instant;
 use crate::wire::message::Reply;
 
@@ -81,30 +83,6 @@ pub struct AnsweredText {
     pub times: TextTimes,
 }
 
-/// Runs a call, and returns its answer or its refusal, whose form is that of its path.
-pub async fn run(shard: &Rc<Shard>, message: TextMessage<'_>) -> Reply {
-    let TextMessage { path, model, ref trace, departure, http_trace, .. } = message;
-    let trace = trace.clone();
-    let request_metrics = RequestMetrics::open(&shard.cells, departure);
-    let outcome = answer(shard, message).await;
-    request_metrics.settle(&outcome);
-    let reply = match outcome {
-        Ok(reply) => reply,
-        Err(error) => {
-            let reply = text::error_reply(path, &error);
-            if let Some(trace) = &trace {
-                let failure = ShownFailure { code: reply.status, text: error.text() };
-                shard.services.traces.fail(trace, model.unwrap_or_default(), failure);
-            }
-            reply
-        }
-    };
-    if trace.is_some() {
-        http_trace.handle_sending(trace);
-    }
-    reply
-}
-
 /// The models of the server, in the forms of OpenAI and KServe V1.
 pub fn models_reply(shard: &Shard) -> Reply {
     with_names(shard, |names| text::reply(text::models_json(names)))
@@ -138,14 +116,23 @@ pub fn info_reply(shard: &Shard, named: Option<&str>) -> Reply {
 pub fn info(shard: &Shard, named: Option<&str>) -> Result<TextModelFacts, Error> {
     let name = match named {
         Some(name) => name.to_owned(),
-        None => only_model(shard, "/info", |spec| text::TextTask::of(spec).is_some())?,
+        None => only_model(shard, "/info", |spec| TextTask::of(spec).is_some())?,
     };
     let model = shard.models.find(&name, None)?;
     let facts = TextModelFacts::new(&model.served().spec, env!("CARGO_PKG_VERSION"));
-    facts.ok_or_else(|| Error::invalid(format!("model '{name}' is not a model of texts")))
+    facts.ok_or_else(|| not_of_texts(&name))
 }
 
-async fn answer(shard: &Rc<Shard>, message: TextMessage<'_>) -> Result<Reply, Error> {
+/// The refusal of a model of another kind.
+pub fn not_of_texts(name: &str) -> Error {
+    Error::invalid(format!("model '{name}' is not a model of texts"))
+}
+
+/// Runs a call of one body, and returns its answer.
+///
+/// # Errors
+/// Those of the call, and of its model.
+pub async fn answer(shard: &Rc<Shard>, message: TextMessage<'_>) -> Result<Reply, Error> {
     let TextMessage { path, model, body, mut memory, received, entry, trace, forwarded, .. } = message;
     check_size(body.len())?;
     // The texts are copied out of the body, and once more into a tensor.
@@ -154,15 +141,23 @@ async fn answer(shard: &Rc<Shard>, message: TextMessage<'_>) -> Result<Reply, Er
     drop(body);
     let arrival = Arrival::of_client(received, None);
     let call = TextWork { request, model, memory, arrival, entry, trace, forwarded, is_streamed: false };
-    let id = format!("{:016x}", received.since(Instant::ZERO).as_nanos());
-    let created = clock::epoch_millis(clock::now()) / MILLIS_IN_SECOND;
+    let id = id_of(received);
     let encode = |AnsweredText { request, served, outcome, times }| {
-        let facts = AnswerFacts { id: &id, created, tokens: times.tokens };
-        let mut reply = text::reply(text::encode(&request, &served.spec, &outcome, facts)?);
+        let mut reply = text::reply(text::encode(&request, &served.spec, &outcome, facts(&id, times))?);
         reply.fields.extend(TextTimes { answered: clock::now(), ..times }.fields());
         Ok(reply)
     };
     run_call(shard, call, encode).await
+}
+
+/// The id of the answer to a call that was received at this instant.
+pub fn id_of(received: Instant) -> String {
+    format!("{:016x}", received.since(Instant::ZERO).as_nanos())
+}
+
+/// The facts of an answer besides its outputs.
+pub fn facts(id: &str, times: TextTimes) -> AnswerFacts<'_> {
+    AnswerFacts { id, created: clock::epoch_millis(clock::now()) / MILLIS_IN_SECOND, tokens: times.tokens }
 }
 
 const MILLIS_IN_SECOND: u64 = 1_000;
@@ -203,7 +198,7 @@ pub async fn run_call<T>(
 
 async fn run_model(shard: &Rc<Shard>, call: TextWork<'_>, count: Option<&TeiCount<'_>>) -> Result<AnsweredText, Error> {
     let TextWork { request: call, model, memory, arrival, entry, trace, forwarded, .. } = call;
-    let name = model_name(shard, &call, model.or(call.model.as_deref()))?;
+    let name = model_name(shard, call.path, model.or(call.model.as_deref()), |spec| call.is_for(spec))?;
     entry.note_asked(&name, None, "");
     shard.models.want(&name, arrival.deadline).await?;
     let (received, characters) = (arrival.received, call.character_count());
@@ -248,15 +243,28 @@ async fn run_model(shard: &Rc<Shard>, call: TextWork<'_>, count: Option<&TeiCoun
     Ok(AnsweredText { request: call, served, outcome: TextOutcome::Outputs(outputs), times })
 }
 
+/// The model of a call for any task: the one that it names, or the only one of texts.
+///
+/// # Errors
+/// `NotFound` if the server has no such model, `InvalidArgument` if there are several.
+pub fn text_model(shard: &Shard, path: TextPath, named: Option<&str>) -> Result<String, Error> {
+    model_name(shard, path, named, |spec| TextTask::of(spec).is_some())
+}
+
 /// The model of a call: the one that it names, or the only one for its path.
-fn model_name(shard: &Shard, call: &TextRequest, named: Option<&str>) -> Result<String, Error> {
-    let Some(name) = named else { return only_model(shard, call.path.name(), |spec| call.is_for(spec)) };
+fn model_name(
+    shard: &Shard,
+    path: TextPath,
+    named: Option<&str>,
+    fits: impl Fn(&ModelSpec) -> bool,
+) -> Result<String, Error> {
+    let Some(name) = named else { return only_model(shard, path.name(), fits) };
     // One that is loaded on demand is not there yet.
     if shard.models.has(name) || shard.models.is_wanted(name) {
         return Ok(name.to_owned());
     }
-    let names = fitting_models(shard, |spec| call.is_for(spec)).join(", ");
-    Err(Error::not_found(format!("model '{name}' is not found; those for {} are: {names}", call.path.name())))
+    let names = fitting_models(shard, fits).join(", ");
+    Err(Error::not_found(format!("model '{name}' is not found; those for {} are: {names}", path.name())))
 }
 
 fn fitting_models(shard: &Shard, fits: impl Fn(&ModelSpec) -> bool) -> Vec<String> {

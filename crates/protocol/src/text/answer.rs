@@ -95,7 +95,9 @@ pub fn encode(
         (TextPath::Rerank | TextPath::RerankDocuments, _) => {
             ranks(call, &values::ranking(call, spec, outputs)?, facts, &mut json);
         }
-        (TextPath::Decode | TextPath::Tokenize, _) => return Err(Error::internal("tokens are not outputs of a model")),
+        (TextPath::Decode | TextPath::Tokenize | TextPath::Vertex, _) => {
+            return Err(Error::internal("the answer of the path is not made of one model's outputs"));
+        }
     }
     Ok(json)
 }

@@ -71,8 +71,11 @@ impl TextRequest {
     /// # Errors
     /// `MalformedJson`; `InvalidArgument` with the member, the expected form, and the value's kind.
     pub fn read(path: TextPath, body: &[u8]) -> Result<Self, Error> {
-        let document = Document::parse(body, &[]).map_err(|error| Error::malformed_json(error.to_string()))?;
-        let root = document.root();
+        Self::of_object(path, document(body)?.root())
+    }
+
+    /// Reads a body that was parsed.
+    pub(super) fn of_object(path: TextPath, root: JsonValue<'_, '_>) -> Result<Self, Error> {
         if *root.kind() != ValueKind::Object {
             return Err(Error::malformed_json("the body must be a JSON object"));
         }
@@ -115,6 +118,7 @@ impl TextRequest {
             TextPath::Embed | TextPath::EmbedAll | TextPath::EmbedSparse | TextPath::Own => {
                 self.take_inputs(required(root, "inputs")?, "inputs")
             }
+            TextPath::Vertex => Err(Error::internal("the bodies of /vertex are read one by one")),
             TextPath::Embeddings => self.take_inputs(required(root, "input")?, "input"),
             TextPath::Classify => self.take_texts(required(root, "input")?, "input"),
             TextPath::Predict => self.take_sequences(required(root, "inputs")?),
@@ -303,6 +307,10 @@ impl TextRequest {
     }
 }
 
+pub(super) fn document(body: &[u8]) -> Result<Document<'_>, Error> {
+    Document::parse(body, &[]).map_err(|error| Error::malformed_json(error.to_string()))
+}
+
 /// The path of a call to the address of the server or of a model alone, which is for the model's own task.
 fn of_own_task(path: TextPath, root: JsonValue<'_, '_>) -> TextPath {
     let is_object = |name: &str| root.given(name).is_some_and(|value| *value.kind() == ValueKind::Object);
@@ -330,11 +338,11 @@ fn not_texts(name: &str, element: JsonValue<'_, '_>, wanted: &str) -> Error {
     Error::invalid(format!("'{name}' must have {wanted}, but has {}", kind(element)))
 }
 
-fn required<'d, 'a>(root: JsonValue<'d, 'a>, name: &str) -> Result<JsonValue<'d, 'a>, Error> {
+pub(super) fn required<'d, 'a>(root: JsonValue<'d, 'a>, name: &str) -> Result<JsonValue<'d, 'a>, Error> {
     root.given(name).ok_or_else(|| Error::invalid(format!("'{name}' is missing")))
 }
 
-fn text(root: JsonValue<'_, '_>, name: &str) -> Result<Option<String>, Error> {
+pub(super) fn text(root: JsonValue<'_, '_>, name: &str) -> Result<Option<String>, Error> {
     let Some(value) = root.given(name) else { return Ok(None) };
     let text =
         value.as_str().ok_or_else(|| Error::invalid(format!("'{name}' must be a text, but is {}", kind(value))))?;

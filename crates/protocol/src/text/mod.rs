@@ -29,6 +29,7 @@ mod tests;
 mod times;
 mod tokens;
 mod values;
+mod vertex;
 
 pub use answer::{AnswerFacts, TextOutcome, encode, models_json};
 pub use call::{TextRequest, TextTruncation};
@@ -39,3 +40,4 @@ pub use task::{request, token_count, token_counts, tokenizer};
 pub use tei::{RerankTexts, TeiRpc};
 pub use times::TextTimes;
 pub use tokens::tokens;
+pub use vertex::{instances, named_model, predictions};

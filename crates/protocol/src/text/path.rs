@@ -28,6 +28,8 @@ pub enum TextPath {
     Similarity,
     /// `/tokenize` of TEI.
     Tokenize,
+    /// `/vertex` of TEI: bodies of other paths.
+    Vertex,
 }
 
 /// The work of a text model.
@@ -59,6 +61,7 @@ impl TextPath {
             Self::RerankDocuments => "/v2/rerank",
             Self::Similarity => "/similarity",
             Self::Tokenize => "/tokenize",
+            Self::Vertex => "/vertex",
         }
     }
 
@@ -76,6 +79,7 @@ impl TextPath {
             "/v1/rerank" | "/v2/rerank" => Self::RerankDocuments,
             "/similarity" => Self::Similarity,
             "/tokenize" => Self::Tokenize,
+            "/vertex" => Self::Vertex,
             _ => return None,
         })
     }
@@ -89,7 +93,7 @@ impl TextPath {
             Self::Own => !matches!(task, TextTask::Rerank),
             Self::Predict => matches!(task, TextTask::Classify | TextTask::Rerank),
             Self::Rerank | Self::RerankDocuments => matches!(task, TextTask::Rerank),
-            Self::Decode | Self::Tokenize => true,
+            Self::Decode | Self::Tokenize | Self::Vertex => true,
         }
     }
 
@@ -116,6 +120,7 @@ impl TextPath {
             Self::Rerank | Self::RerankDocuments => "a reranker (inputs 'query' and 'text' BYTES, output 'score' FP32)",
             Self::Own => "a model of texts; a reranker with 'query' and 'texts'",
             Self::Decode | Self::Tokenize => "a model of texts with the step 'tokenize'",
+            Self::Vertex => "a model of texts",
         }
     }
 }

@@ -180,6 +180,12 @@ fn a_wrong_body_is_refused_with_its_member() {
     let many = format!(r#"{{"inputs": [{}]}}"#, vec!["\"a\""; TEXTS_MAX + 1].join(","));
     assert_eq!(read(TextPath::Embed, &many), Err("'inputs' has 2049 texts, more than the 2048 allowed".to_owned()));
     assert_eq!(TextRequest::read(TextPath::Embed, b"{").unwrap_err().code(), Code::MalformedJson);
+    assert_eq!(named_model(b"{").unwrap_err().code(), Code::MalformedJson);
+    let many = format!(r#"{{"instances": [{}]}}"#, vec!["{}"; TEXTS_MAX + 1].join(","));
+    let error = instances(many.as_bytes(), TextTask::Embed).unwrap_err();
+    assert_eq!(error.text(), "'instances' has 2049 bodies, more than the 2048 allowed");
+    let read = TextRequest::read(TextPath::Vertex, br#"{"instances": []}"#);
+    assert_eq!(read.unwrap_err().code(), Code::Internal, "its bodies are read one by one");
 }
 
 #[test]
@@ -341,3 +347,21 @@ fn errors_have_teis_forms() {
     check(TextPath::Predict, Error::not_found("no"), 404, r#"{"error":"no","error_type":"Validation"}"#);
     check(TextPath::Embeddings, Error::invalid("no"), 422, r#"{"message":"no","code":422,"type":"Validation"}"#);
 }
+    let overloaded = r#"{"error":"Model is overloaded","error_type":"Overloaded"}"#;
+    let full = || Error::overloaded(Error::QUEUE_FULL).with_prefix("[request id: 7] ");
+    check(TextPath::Embed, full(), 429, overloaded);
+    check(TextPath::RerankDocuments, full(), 429, overloaded);
+    let of_openai = r#"{"message":"Model is overloaded","code":429,"type":"Overloaded"}"#;
+    check(TextPath::Embeddings, full(), 429, of_openai);
+    check(TextPath::Embed, Error::overloaded("no"), 429, r#"{"error":"no","error_type":"Overloaded"}"#);
+    check(TextPath::Embed, Error::new(Code::RateLimited, "no"), 429, r#"{"error":"no","error_type":"Overloaded"}"#);
+    check(TextPath::Embed, Error::new(Code::Unauthenticated, "no"), 401, r#"{"error":"no","error_type":"Validation"}"#);
+    let field = |error: Error, name: &str| {
+        let reply = error_reply(TextPath::Embed, &error);
+        reply.fields.into_iter().find(|(field, _)| *field == name).map(|(_, value)| value)
+    };
+    assert_eq!(field(full(), "Retry-After").as_deref(), Some(&b"1"[..]));
+    let limited = Error::new(Code::RateLimited, "no").with_retry_after(std::time::Duration::from_millis(2_500));
+    assert_eq!(field(limited, "Retry-After").as_deref(), Some(&b"3"[..]));
+    assert_eq!(field(full(), "Content-Type").as_deref(), Some(&b"application/json"[..]));
+    assert_eq!(field(Error::invalid("no"), "Retry-After"), None);

@@ -79,7 +79,7 @@ impl LockedQueue {
             // half of its entries at least are cancelled.
             self.batcher.evict_cancelled(now, claims);
             if let Err(refused) = self.batcher.handle_request(entry, now) {
-                model_queue.refuse(refused.entry.token, Error::unavailable("Exceeds maximum queue size"));
+                model_queue.refuse(refused.entry.token, Error::overloaded(Error::QUEUE_FULL));
             }
         }
         // After the rings: a client leaves a sequence after it queued the requests that it leaves.

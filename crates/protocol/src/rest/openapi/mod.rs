@@ -315,6 +315,13 @@ const ENDPOINTS: &[RestEndpoint] = &[
         Json("Object"),
         Json("Object"),
     ),
+    RestEndpoint::post(
+        "[/models/{model}]/vertex",
+        "vertex",
+        "Bodies of the task of a model, in the form of Vertex AI",
+        Json("Object"),
+        Json("Object"),
+    ),
     RestEndpoint::get("[/models/{model}]/info", "textInfo", "A model of texts and its bounds", Json("Object")),
     RestEndpoint::get("/health", "textHealth", "Whether the server can serve all of its models", Nothing),
     RestEndpoint::get("/v1/models", "textModels", "The models, in the forms of OpenAI and KServe V1", Json("Object")),
@@ -504,6 +511,7 @@ mod tests {
                 TextPath::EmbedAll => 36,
                 TextPath::Own => 37,
                 TextPath::Tokenize => 38,
+                TextPath::Vertex => 41,
             },
             Route::TextModels => 33,
             Route::TextHealth => 39,
@@ -515,7 +523,7 @@ mod tests {
             Route::Metrics | Route::Hosted(_) => panic!("on ports of hosting services, which have their own contract"),
         }
     }
-    const ROUTE_COUNT: usize = 45;
+    const ROUTE_COUNT: usize = 46;
 
     #[test]
     fn every_route_is_in_the_document_and_nothing_else() {

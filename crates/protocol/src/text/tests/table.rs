@@ -180,20 +180,32 @@ fn run(spec: &ModelSpec, request: &InferRequest) -> Vec<Tensor> {
     vec![floats(&[rows, 2], &[0.25, 0.75].repeat(rows as usize))]
 }
 
+/// The answer of a model.
+fn answer_of(models: &Models, call: &TextRequest, spec: &ModelSpec) -> Result<Vec<u8>, Error> {
+    let (outcome, tokens) = if call.path.is_of_tokenizer() {
+        let has_tokenizer = !std::ptr::eq(spec, &models.scorer);
+        (tokens(call, spec, has_tokenizer.then_some(&Words as &dyn ShowsTokens))?, None)
+    } else {
+        let outputs = run(spec, &request(call, spec)?);
+        let tokens = token_count(spec, &outputs);
+        (TextOutcome::Outputs(outputs), tokens)
+    };
+    encode(call, spec, &outcome, AnswerFacts { id: "1f", created: 9, tokens })
+}
+
 /// The status and the body of the answer.
 fn reply_to(models: &Models, path: TextPath, body: &str) -> (u16, String) {
+    let body = body.as_bytes();
     let answer = || -> Result<Vec<u8>, Error> {
-        let call = TextRequest::read(path, body.as_bytes())?;
-        let spec = models.find(&call, call.model.as_deref().unwrap_or_default());
-        let (outcome, tokens) = if path.is_of_tokenizer() {
-            let has_tokenizer = !std::ptr::eq(spec, &models.scorer);
-            (tokens(&call, spec, has_tokenizer.then_some(&Words as &dyn ShowsTokens))?, None)
-        } else {
-            let outputs = run(spec, &request(&call, spec)?);
-            let tokens = token_count(spec, &outputs);
-            (TextOutcome::Outputs(outputs), tokens)
-        };
-        encode(&call, spec, &outcome, AnswerFacts { id: "1f", created: 9, tokens })
+        if path == TextPath::Vertex {
+            let name = named_model(body)?.unwrap_or_default();
+            let spec = models.find(&TextRequest::default(), &name);
+            let calls = instances(body, TextTask::of(spec).unwrap())?;
+            let answers: Result<Vec<_>, Error> = calls.iter().map(|call| answer_of(models, call, spec)).collect();
+            return Ok(predictions(&answers?));
+        }
+        let call = TextRequest::read(path, body)?;
+        answer_of(models, &call, models.find(&call, call.model.as_deref().unwrap_or_default()))
     };
     shown(&answer().map_or_else(|error| error_reply(path, &error), reply))
 }

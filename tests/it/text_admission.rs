@@ -1,0 +1,105 @@
+//! Refusals of the text interfaces before a model runs: full queues and the bounds of keys, in the forms of their paths.
+
+use prost::Message;
+use serde_json::{Value, json};
+
+use deuteron::wire::proto::tei;
+
+use crate::keys::{KeyFile, entry};
+use crate::support::folder::Folder;
+use crate::support::grpc::Client;
+use crate::support::http::{self, Response};
+use crate::support::server::Server;
+use crate::text_folders::add_models;
+
+/// A good body of each path, and the model that takes it.
+fn calls() -> Vec<(&'static str, Value)> {
+    let ranked = json!({"query": "good", "documents": ["bad"]});
+    vec![
+        ("/embed", json!({"inputs": "good"})),
+        ("/models/words", json!({"inputs": "good"})),
+        ("/embed_all", json!({"inputs": "good"})),
+        ("/predict", json!({"inputs": "good"})),
+        ("/similarity", json!({"inputs": {"source_sentence": "good", "sentences": ["bad"]}})),
+        ("/rerank", json!({"query": "good", "texts": ["bad"]})),
+        ("/models/words/vertex", json!({"instances": [{"inputs": "good"}]})),
+        ("/v1/embeddings", json!({"input": "good", "model": "words"})),
+        ("/v1/rerank", ranked.clone()),
+        ("/v2/rerank", ranked),
+        ("/v1/classify", json!({"input": "good", "model": "mood"})),
+    ]
+}
+
+fn post(server: &Server, path: &str, key: Option<&str>, body: &Value) -> Response {
+    let fields: Vec<_> = key.map(|key| ("x-api-key", key)).into_iter().collect();
+    http::exchange(server.http(), &http::request("POST", path, &fields, body.to_string().as_bytes())).unwrap()
+}
+
+/// The body of a refusal on a path.
+fn refusal(path: &str, status: u16, text: &str, kind: &str) -> Value {
+    match path {
+        "/v1/embeddings" | "/v1/classify" => json!({"message": text, "code": status, "type": kind}),
+        _ => json!({"error": text, "error_type": kind}),
+    }
+}
+
+fn is_refused(answer: &Response, path: &str, status: u16, text: &str, kind: &str) {
+    let body: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!((answer.status, body), (status, refusal(path, status, text, kind)), "{path}");
+}
+
+#[test]
+fn a_full_queue_is_429_for_text_clients_and_503_for_others() {
+    let folder = Folder::new("text-full");
+    add_models(folder.path());
+    let server = Server::deuteron(folder.path(), &["--onnx-engine=embedded", "--queue-bytes-max=1"]);
+    for (path, body) in calls() {
+        let answer = post(&server, path, None, &body);
+        is_refused(&answer, path, 429, "Model is overloaded", "Overloaded");
+        assert_eq!(answer.header("retry-after"), Some("1"), "{path}");
+    }
+    let text = json!({"name": "text", "datatype": "BYTES", "shape": [1, 1], "data": ["good"]});
+    let answer = post(&server, "/v2/models/words/infer", None, &json!({"inputs": [text]}));
+    assert_eq!(answer.status, 503);
+    assert!(String::from_utf8_lossy(&answer.body).contains("Exceeds maximum queue size"));
+    // Tokens need no queue.
+    assert_eq!(post(&server, "/models/words/tokenize", None, &json!({"inputs": "good"})).status, 200);
+    let client = Client::new(server.grpc());
+    let message = tei::EmbedRequest { inputs: "good".to_owned(), ..Default::default() }.encode_to_vec();
+    let status = client.call_with("/tei.v1.Embed/Embed", &[("model", "words")], &message).unwrap_err();
+    assert_eq!((status.code() as i32, status.message()), (8, "Model is overloaded"));
+}
+
+#[test]
+fn keys_and_their_rates_hold_for_texts() {
+    let folder = Folder::new("text-keys");
+    add_models(folder.path());
+    let file = KeyFile::new(
+        &(entry("app", "s3cret-app", "'infer'", "")
+            + &entry("viewer", "s3cret-viewer", "'read'", "")
+            + &entry("slow", "s3cret-slow", "'infer'", "rate = 0.001\nburst = 11")),
+    );
+    let server = Server::deuteron(folder.path(), &["--onnx-engine=embedded", &file.flag()]);
+    let missing = "an API key of class 'infer' is needed: send 'Authorization: Bearer KEY' or 'X-API-Key: KEY'";
+    for (path, body) in calls() {
+        let refused = |key: Option<&str>, status: u16, text: &str| {
+            let answer = post(&server, path, key, &body);
+            let got: Value = serde_json::from_slice(&answer.body).unwrap();
+            assert_eq!((answer.status, got), (status, json!({"error": text})), "{path}");
+        };
+        refused(None, 401, missing);
+        refused(Some("s3cret-other"), 401, "the API key is not known");
+        refused(Some("s3cret-viewer"), 403, "the API key 'viewer' lacks the class 'infer'");
+        assert_eq!(post(&server, path, Some("s3cret-app"), &body).status, 200, "{path}");
+        assert_eq!(post(&server, path, Some("s3cret-slow"), &body).status, 200, "{path}");
+    }
+    for (path, body) in calls() {
+        let answer = post(&server, path, Some("s3cret-slow"), &body);
+        let text: Value = serde_json::from_slice(&answer.body).unwrap();
+        let text = text["error"].as_str().or(text["message"].as_str()).unwrap().to_owned();
+        assert!(text.starts_with("the API key 'slow' exceeds its request rate: try again in "), "{path}: {text}");
+        is_refused(&answer, path, 429, &text, "Overloaded");
+        let wait: u32 = answer.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=1_000).contains(&wait), "{path}: {wait}");
+    }
+}
