@@ -264,7 +264,15 @@ fn a_grpc_response_has_the_parameters_and_a_called_model_its_callers() {
         let served = Arc::clone(model.served());
         let message = grpc::InferMessage::read(&bytes).unwrap();
         let request = grpc::decode::decode(&served.spec, &message, None, &mut ReceiveReservation::default()).unwrap();
-        let arrival = Arrival { received: clock::now(), deadline, depth: 0, chain: sent, trace: None, on_device: None };
+        let arrival = Arrival {
+            received: clock::now(),
+            deadline,
+            depth: 0,
+            chain: sent,
+            trace: None,
+            on_device: None,
+            payer: None,
+        };
         let has_run = Cell::new(false);
         let (inferred, _) = shard.infer(&model, request, arrival, None, &has_run).await.unwrap();
         let parameters = inferred.parameters.as_deref();

@@ -103,3 +103,89 @@ fn keys_and_their_rates_hold_for_texts() {
         assert!((1..=1_000).contains(&wait), "{path}: {wait}");
     }
 }
+
+/// The refusals of a client that has used up its tokens, over HTTP and gRPC.
+fn check_owing(server: &Server, key: &'static str) {
+    for (path, body) in calls() {
+        let answer = post(server, path, Some(key), &body);
+        let text: Value = serde_json::from_slice(&answer.body).unwrap();
+        let text = text["error"].as_str().or(text["message"].as_str()).unwrap().to_owned();
+        assert!(
+            text.starts_with(&format!("the API key '{key}' exceeds its token_rate: try again in ")),
+            "{path}: {text}"
+        );
+        is_refused(&answer, path, 429, &text, "Overloaded");
+        let wait: u32 = answer.header("retry-after").unwrap().parse().unwrap();
+        assert!((900..=8_000).contains(&wait), "{path}: {wait}");
+    }
+    let text = json!({"name": "text", "datatype": "BYTES", "shape": [1, 1], "data": ["good"]});
+    for (path, body) in [
+        ("/v2/models/words/infer", json!({"inputs": [text]})),
+        ("/v2/models/words/generate", json!({"text": "good"})),
+        ("/v2/models/words/generate_stream", json!({"text": "good"})),
+    ] {
+        let answer = post(server, path, Some(key), &body);
+        assert_eq!(answer.status, 429, "{path}");
+        assert!(answer.header("retry-after").is_some(), "{path}");
+    }
+    let client = Client::new(server.grpc());
+    let message = tei::EmbedRequest { inputs: "good".to_owned(), ..Default::default() }.encode_to_vec();
+    let fields = [("model", "words"), ("x-api-key", key)];
+    let status = client.call_with("/tei.v1.Embed/Embed", &fields, &message).unwrap_err();
+    assert!(status.code() as i32 == 8 && status.message().contains("token_rate"), "{status:?}");
+    // Tokens alone, and models without texts, take none.
+    let tokens = post(server, "/models/words/tokenize", Some(key), &json!({"inputs": "good"}));
+    assert_eq!(tokens.status, 200);
+}
+
+#[test]
+fn tokens_of_a_key_have_a_rate_over_every_interface() {
+    let folder = Folder::new("text-tokens");
+    add_models(folder.path());
+    // A text of one word is three tokens. Those that a test waits for would take a quarter of an hour each.
+    let rate = "token_rate = 0.001\ntoken_burst = 4";
+    let keys = ["embeds", "ids", "kserve", "hides"].map(|name| entry(name, name, "'infer'", rate)).concat();
+    let file =
+        KeyFile::new(&(keys + &entry("free", "free", "'infer'", "") + &entry("viewer", "viewer", "'metrics'", "")));
+    let server = Server::deuteron(folder.path(), &["--onnx-engine=embedded", &file.flag()]);
+    let embed = |key: &str, body: Value| post(&server, "/embed", Some(key), &body).status;
+    assert_eq!(embed("embeds", json!({"inputs": "good"})), 200);
+    assert_eq!(embed("embeds", json!({"inputs": "good"})), 200, "one of four tokens is left");
+    check_owing(&server, "embeds");
+    assert_eq!(embed("ids", json!({"inputs": [2, 4, 4, 3]})), 200);
+    check_owing(&server, "ids");
+    // A request that is refused takes none.
+    for _ in 0..3 {
+        assert_eq!(embed("kserve", json!({"inputs": "bad good good good", "truncate": false})), 422);
+    }
+    let infer = |key: &str, outputs: Value| {
+        let text =
+            json!({"name": "text", "datatype": "BYTES", "shape": [2, 1], "data": ["good", "a text that is cut off"]});
+        post(&server, "/v2/models/words/infer", Some(key), &json!({"inputs": [text], "outputs": outputs})).status
+    };
+    assert_eq!(infer("kserve", json!([])), 200, "eight tokens are more than the burst");
+    check_owing(&server, "kserve");
+    assert_eq!(
+        infer("hides", json!([{"name": "embedding"}])),
+        200,
+        "the estimate counts where the count is not asked for"
+    );
+    check_owing(&server, "hides");
+    for _ in 0..9 {
+        assert_eq!(embed("free", json!({"inputs": "good"})), 200);
+    }
+    let fields = [("x-api-key", "viewer")];
+    let page = http::exchange(server.metrics(), &http::request("GET", "/metrics", &fields, b"")).unwrap();
+    let page = String::from_utf8(page.body).unwrap();
+    let value = |name: &str| {
+        let line = page.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name}: {page}")).trim().parse::<u64>().unwrap()
+    };
+    let tokens = ["embeds", "ids", "kserve", "hides", "free"]
+        .map(|key| value(&format!("deuteron_api_key_tokens_total{{key=\"{key}\"}}")));
+    assert_eq!(tokens, [6, 4, 8, 8, 0]);
+    let refused = ["embeds", "ids", "kserve", "hides", "free"]
+        .map(|key| value(&format!("deuteron_api_key_refused_total{{key=\"{key}\",reason=\"tokens\"}}")));
+    assert_eq!(refused, [15, 15, 15, 15, 0]);
+    assert_eq!(value("deuteron_access_refused_total{reason=\"tokens\"}"), 60);
+}

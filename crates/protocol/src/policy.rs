@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::grpc::Rpc;
 use crate::grpc::repository::RepositoryRpc;
@@ -159,6 +160,13 @@ pub fn busy_refusal(client: &Arc<KeyClient>, busy: KeyBusy) -> AccessRefusal {
     };
     let error = Error::new(Code::RateLimited, text).with_retry_after(busy.wait);
     AccessRefusal { reason, client: Some(Arc::clone(client)), error }
+}
+
+/// The refusal of a client whose texts have had more tokens than its `token_rate` allows.
+pub fn tokens_refusal(client: &Arc<KeyClient>, wait: Duration) -> AccessRefusal {
+    let text = format!("{} exceeds its token_rate: try again in {:.3} s", client.title(), wait.as_secs_f64());
+    let error = Error::new(Code::RateLimited, text).with_retry_after(wait);
+    AccessRefusal { reason: KeyRefusal::Tokens, client: Some(Arc::clone(client)), error }
 }
 
 /// The header fields that may hold a key.

@@ -2,12 +2,14 @@
 //! its bytes to its answer. The line is formatted and written on the log's thread. Off, a request
 //! costs two branches.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::limits::ACCESS_TEXT_SIZE_MAX;
 use crate::log::{self, AccessLine, Severity};
+use crate::protocol::keys::KeyClient;
 use crate::runtime::clock;
 use crate::runtime::socket::ByteStream;
 use crate::shard::Shard;
@@ -60,10 +62,14 @@ impl AccessSampler {
     }
 }
 
-/// The record of one request; empty if the access log does not show it. The line is written when
+/// The record of one request, without a line if the access log does not show it, and the client that pays for its tokens. The line is written when
 /// the last of its clones is dropped; without an answer until then, the client has left.
 #[derive(Clone)]
-pub struct AccessEntry(Option<Rc<RefCell<OpenRequest>>>);
+pub struct AccessEntry {
+    open: Option<Rc<RefCell<OpenRequest>>>,
+    /// The client, if the tokens of its texts have a rate.
+    payer: OnceCell<Arc<KeyClient>>,
+}
 
 /// The line of a request that is not answered yet.
 struct OpenRequest {
@@ -125,17 +131,17 @@ impl AccessEntry {
             let line = AccessLine { protocol, request: request(), status, bytes_in, peer, ..AccessLine::default() };
             Rc::new(RefCell::new(OpenRequest { line, received, is_settled: false }))
         };
-        Self(shard.requests.access.take().then(open))
+        Self { open: shard.requests.access.take().then(open), payer: OnceCell::new() }
     }
 
     /// Returns true if the access log shows the request.
     pub const fn is_open(&self) -> bool {
-        self.0.is_some()
+        self.open.is_some()
     }
 
     /// The model and version that the client asks for, and the request's id as far as it is known.
     pub fn note_asked(&self, model: &str, version: Option<u64>, id: &str) {
-        if let Some(open) = &self.0 {
+        if let Some(open) = &self.open {
             let line = &mut open.borrow_mut().line;
             line.version = version;
             line.model = text(model.as_bytes());
@@ -151,21 +157,29 @@ impl AccessEntry {
 
     /// The client of the request, if clients have keys.
     pub fn note_client(&self, admission: &AdmittedRequest) {
-        if let (Some(open), Some(name)) = (&self.0, admission.client_name()) {
+        if let Some(payer) = admission.payer() {
+            self.payer.get_or_init(|| Arc::clone(payer));
+        }
+        if let (Some(open), Some(name)) = (&self.open, admission.client_name()) {
             name.clone_into(&mut open.borrow_mut().line.client);
         }
     }
 
+    /// The client of the request, if the tokens of its texts have a rate.
+    pub fn payer(&self) -> Option<Arc<KeyClient>> {
+        self.payer.get().cloned()
+    }
+
     /// A response of `size` bytes was sent.
     pub fn note_sent(&self, size: usize) {
-        if let Some(open) = &self.0 {
+        if let Some(open) = &self.open {
             open.borrow_mut().line.bytes_out += size;
         }
     }
 
     /// The request was answered with this status.
     pub fn settle(&self, status: u16) {
-        if let Some(open) = &self.0 {
+        if let Some(open) = &self.open {
             let mut open = open.borrow_mut();
             open.line.status = status;
             open.settle();

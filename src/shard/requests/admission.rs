@@ -29,12 +29,19 @@ pub struct AdmittedRequest {
     _grant: KeyGrant,
     /// Its client, if the access log shows it.
     client: Option<Arc<KeyClient>>,
+    /// Its client, if the tokens of its texts have a rate.
+    payer: Option<Arc<KeyClient>>,
 }
 
 impl AdmittedRequest {
     /// The name of the client, if the access log shows it.
     pub fn client_name(&self) -> Option<&str> {
         self.client.as_ref().map(|client| client.name())
+    }
+
+    /// The client, if the tokens of its texts have a rate.
+    pub const fn payer(&self) -> Option<&Arc<KeyClient>> {
+        self.payer.as_ref()
     }
 }
 
@@ -187,9 +194,27 @@ impl ShardAdmission {
                 if let Some(cells) = client.cells(self.context.index) {
                     cells.requests.add(1);
                 }
-                Ok(AdmittedRequest { _grant: grant, client: is_shown.then(|| Arc::clone(client)) })
+                let payer = client.has_token_rate().then(|| Arc::clone(client));
+                Ok(AdmittedRequest { _grant: grant, client: is_shown.then(|| Arc::clone(client)), payer })
             }
             Err(busy) => Err(self.count_refusal(policy::busy_refusal(client, busy))),
+        }
+    }
+
+    /// Takes the tokens of a request from its client, by an estimate.
+    ///
+    /// # Errors
+    /// `RateLimited` if the client has had too many.
+    pub fn take_tokens(&self, client: &Arc<KeyClient>, estimate: u64) -> Result<(), Error> {
+        let taken = client.take_tokens(estimate, clock::turn());
+        taken.map_err(|wait| self.count_refusal(policy::tokens_refusal(client, wait)))
+    }
+
+    /// Corrects the estimate by the count of the request's tokens: 0 if it did not run.
+    pub fn settle_tokens(&self, client: &KeyClient, estimate: u64, count: u64) {
+        client.correct_tokens(estimate, count);
+        if let Some(cells) = client.cells(self.context.index) {
+            cells.tokens.add(count);
         }
     }
 

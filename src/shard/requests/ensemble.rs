@@ -386,7 +386,15 @@ impl EnsembleContext {
                 Some(permits) => Some(permits.acquire().await),
                 None => None,
             };
-            let arrival = Arrival { received: clock::now(), deadline, depth: depth + 1, chain, trace, on_device: None };
+            let arrival = Arrival {
+                received: clock::now(),
+                deadline,
+                depth: depth + 1,
+                chain,
+                trace,
+                on_device: None,
+                payer: None,
+            };
             let has_run = Cell::new(false);
             let (copy, next) = (request.clone(), arrival.clone());
             let first = if arrival.trace.is_some() {

@@ -102,7 +102,7 @@ async fn infer(
     let sequence_field = message.sequence_field;
     entry.note_asked(path.name, path.version, "");
     shard.models.want(path.name, None).await?;
-    let arrival = Arrival::of_client(received, None);
+    let arrival = Arrival::of_client(received, None, entry.payer());
     let mut ahead: DecodedAhead = None;
     if body.len() > JSON_INLINE_MAX && !is_coded {
         let body = body.clone();

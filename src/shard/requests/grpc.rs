@@ -426,7 +426,7 @@ async fn infer(shard: &Rc<Shard>, call: InferCall<'_>) -> Result<(FramedParts, O
     if message.len() > TYPED_INLINE_MAX {
         ahead = Box::pin(decode_typed_ahead(shard, &message, &mut memory, grpc::decode::decode)).await?;
     }
-    let arrival = Arrival::of_client(clock::now(), deadline);
+    let arrival = Arrival::of_client(clock::now(), deadline, entry.payer());
     let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
         let (model, mut request) = match ahead {
             Some(decoded) => {

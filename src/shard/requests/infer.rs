@@ -21,6 +21,7 @@ use crate::model::{CorrelationId, ModelSpec, SequenceMark};
 use crate::policy::AdmissionRule;
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
+use crate::protocol::keys::KeyClient;
 use crate::queue::completions::Completions;
 use crate::queue::given_up::watch_inline;
 use crate::queue::model_queue::ModelQueue;
@@ -166,12 +167,14 @@ pub struct Arrival {
     pub trace: Option<Arc<ActiveTrace>>,
     /// Its tensors that lie on a device.
     pub on_device: Option<Arc<DeviceTensors>>,
+    /// The client that pays for the tokens of its texts, if they have a rate.
+    pub payer: Option<Arc<KeyClient>>,
 }
 
 impl Arrival {
-    /// The arrival of a client's request that is not traced.
-    pub fn of_client(received: Instant, deadline: Option<Instant>) -> Self {
-        Self { received, deadline, depth: 0, chain: CallChain::default(), trace: None, on_device: None }
+    /// The arrival of a client's request that is not traced; `payer` as in [`Self::payer`].
+    pub fn of_client(received: Instant, deadline: Option<Instant>, payer: Option<Arc<KeyClient>>) -> Self {
+        Self { received, deadline, depth: 0, chain: CallChain::default(), trace: None, on_device: None, payer }
     }
 }
 

@@ -18,6 +18,7 @@ use crate::shard::Shard;
 use crate::shard::models::model_table::LocalModel;
 use crate::shard::requests::infer::{Arrival, InferOutcome};
 use crate::shard::requests::regions::deliver_system;
+use crate::shard::requests::token_charge::TokenCharge;
 use crate::shard::requests::tracing::FrontTrace;
 use crate::shard::services::shared_memory::HeldTensors;
 use crate::tensor::Tensor;
@@ -93,6 +94,7 @@ where
         arrival.trace = shard.services.traces.sample(front, &model);
     }
     let spec = &model.served().spec;
+    let charge = TokenCharge::take(shard, arrival.payer.take(), spec, &request)?;
     let mut held = None;
     // Futures for shared memory are boxed: they are large, and few requests need them.
     if request.plan.shared.is_some() {
@@ -113,6 +115,10 @@ where
     } else {
         shard.infer(&model, request, arrival, sink, &has_run).await
     };
+    if let Some(charge) = charge {
+        let outputs = outcome.as_ref().ok().map(|(inferred, _)| inferred.outputs.as_slice());
+        charge.settle(shard, spec, outputs);
+    }
     hooks.handle_outcome(&outcome, has_run.get());
     if let Some(front) = &trace {
         front.handle_completed(clock::now());

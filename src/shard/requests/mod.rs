@@ -29,4 +29,5 @@ pub mod tei;
 pub mod tei_metrics;
 pub mod text;
 pub mod text_instances;
+pub mod token_charge;
 pub mod tracing;

@@ -106,7 +106,7 @@ async fn infer(shard: &Rc<Shard>, call: &mut NestedCall) -> Result<NestedReply, 
     });
     let chain = call.details.chain.clone();
     let trace = call.details.active_trace.take().map(|trace| Arc::new(trace.child()));
-    let arrival = Arrival { received, deadline, depth: 0, chain, trace, on_device: None };
+    let arrival = Arrival { received, deadline, depth: 0, chain, trace, on_device: None, payer: None };
     let has_run = Cell::new(false);
     let outcome = unless_late(shard.infer_traced(&model, request, arrival, sink, &has_run), deadline).await;
     counted.settle(&outcome, has_run.get());

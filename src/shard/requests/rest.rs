@@ -646,7 +646,7 @@ async fn infer(
     }
     let input = PipelineInput {
         memory,
-        arrival: Arrival::of_client(received, None),
+        arrival: Arrival::of_client(received, None, entry.payer()),
         is_timed: asked.wants_timing || shard.server_context.service.tells_timing,
         trace,
     };

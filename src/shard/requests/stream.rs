@@ -356,7 +356,7 @@ impl StreamInfer {
             compression,
             model: RefCell::new(None),
         });
-        let arrival = Arrival::of_client(clock::now(), self.deadline);
+        let arrival = Arrival::of_client(clock::now(), self.deadline, entry.payer());
         let trace = self.shard.services.traces.open_call(&self.link, self.stream);
         let (shard, departure, begun) = (Rc::clone(&self.shard), Rc::clone(&self.departure), Rc::clone(&self.begun));
         let wants_status = self.link.with(|connection| connection.wants_status(self.stream));

@@ -113,7 +113,7 @@ pub async fn answer(
     }
     let trace = shard.services.traces.open_call(link, stream);
     let request_metrics = RequestMetrics::open(&shard.cells, departure);
-    let arrival = Arrival::of_client(clock::now(), deadline);
+    let arrival = Arrival::of_client(clock::now(), deadline, entry.payer());
     let outcome = match read(shard, rpc, &message, memory) {
         Ok((request, memory)) => {
             let call = ReadCall { rpc, request, model, memory, arrival, forwarded, is_streamed: false };
@@ -212,7 +212,7 @@ impl TextStream {
             let entry = AccessEntry::of_grpc(&shard, path, message.len(), clock::now(), link.peer);
             entry.note_client(&admission);
             let request_metrics = RequestMetrics::open(&shard.cells, &departure);
-            let arrival = Arrival::of_client(clock::now(), deadline);
+            let arrival = Arrival::of_client(clock::now(), deadline, entry.payer());
             let outcome = async {
                 let message = compression::plain_message(&shard, coding, message, &mut memory).await?;
                 let (request, memory) = read(&shard, rpc, &message, memory)?;
@@ -255,7 +255,7 @@ async fn rerank(
         }
         let request = texts.call().inspect_err(|error| tei_metrics::count_unread(shard, error))?;
         let memory = memory.ok_or_else(|| Error::invalid("the stream has no message"))?;
-        let arrival = Arrival::of_client(clock::now(), deadline);
+        let arrival = Arrival::of_client(clock::now(), deadline, entry.payer());
         let call = ReadCall { rpc, request, model, memory, arrival, forwarded, is_streamed: false };
         run(shard, call, &entry, None).await
     };

@@ -139,7 +139,7 @@ pub async fn answer(shard: &Rc<Shard>, message: TextMessage<'_>) -> Result<Reply
     memory.grow(body.len().saturating_mul(2))?;
     let request = TextRequest::read(path, &body).inspect_err(|error| tei_metrics::count_unread(shard, error))?;
     drop(body);
-    let arrival = Arrival::of_client(received, None);
+    let arrival = Arrival::of_client(received, None, entry.payer());
     let call = TextWork { request, model, memory, arrival, entry, trace, forwarded, is_streamed: false };
     let id = id_of(received);
     let encode = |AnsweredText { request, served, outcome, times }| {

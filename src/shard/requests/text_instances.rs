@@ -54,7 +54,7 @@ async fn answer(shard: &Rc<Shard>, message: TextMessage<'_>) -> Result<Reply, Er
         None => protocol_text::named_model(&body)?,
     };
     let name = text::text_model(shard, TextPath::Vertex, named.as_deref())?;
-    let arrival = Arrival::of_client(received, None);
+    let arrival = Arrival::of_client(received, None, entry.payer());
     shard.models.want(&name, arrival.deadline).await?;
     let task = TextTask::of(&shard.models.find(&name, None)?.served().spec).ok_or_else(|| text::not_of_texts(&name))?;
     let calls = protocol_text::instances(&body, task);

@@ -20,14 +20,24 @@ pub enum KeyRefusal {
     Rate,
     /// It lacks the header of a restricted API.
     Restricted,
+    /// The texts of the client have too many tokens.
+    Tokens,
     /// No client has the key.
     Unknown,
 }
 
 impl KeyRefusal {
     /// In the order of `/metrics`.
-    pub const ALL: [Self; 7] =
-        [Self::AdminSocket, Self::Class, Self::Concurrency, Self::Missing, Self::Rate, Self::Restricted, Self::Unknown];
+    pub const ALL: [Self; 8] = [
+        Self::AdminSocket,
+        Self::Class,
+        Self::Concurrency,
+        Self::Missing,
+        Self::Rate,
+        Self::Restricted,
+        Self::Tokens,
+        Self::Unknown,
+    ];
 
     const fn label(self) -> &'static str {
         match self {
@@ -37,6 +47,7 @@ impl KeyRefusal {
             Self::Missing => "missing",
             Self::Rate => "rate",
             Self::Restricted => "restricted",
+            Self::Tokens => "tokens",
             Self::Unknown => "unknown",
         }
     }
@@ -49,6 +60,8 @@ impl KeyRefusal {
 pub struct KeyCells {
     /// Requests that were let in.
     pub requests: Counter,
+    /// Tokens of its texts, if they have a rate.
+    pub tokens: Counter,
     refused: [Counter; KeyRefusal::ALL.len()],
 }
 
@@ -76,11 +89,12 @@ impl RefusalCells {
 
 const REQUESTS: &str = "deuteron_api_key_requests_total";
 const REFUSED: &str = "deuteron_api_key_refused_total";
+const TOKENS: &str = "deuteron_api_key_tokens_total";
 const RELOADS: &str = "deuteron_api_keys_reloads_total";
 
 /// The names of the families that a server without keys does not have.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    [REQUESTS, REFUSED, RELOADS].into_iter()
+    [REQUESTS, REFUSED, TOKENS, RELOADS].into_iter()
 }
 
 /// Appends the clients by their names, each with the counters of all shards.
@@ -95,12 +109,17 @@ pub fn encode_keys<'a>(
         let _ = writeln!(out, "{REQUESTS}{{key=\"{name}\"}} {count}");
     }
     head(out, REFUSED, "counter", "Requests that were refused, by the name of their API key and the reason");
-    for (name, cells) in clients {
-        for reason in [KeyRefusal::Class, KeyRefusal::Concurrency, KeyRefusal::Rate] {
+    for (name, cells) in clients.clone() {
+        for reason in [KeyRefusal::Class, KeyRefusal::Concurrency, KeyRefusal::Rate, KeyRefusal::Tokens] {
             let count: u64 =
                 cells.iter().filter_map(|cells| cells.refused.get(reason as usize)).map(Counter::get).sum();
             let _ = writeln!(out, "{REFUSED}{{key=\"{name}\",reason=\"{}\"}} {count}", reason.label());
         }
+    }
+    head(out, TOKENS, "counter", "Tokens of texts, by the name of the API key; of keys with a token_rate alone");
+    for (name, cells) in clients {
+        let count: u64 = cells.iter().map(|cells| cells.tokens.get()).sum();
+        let _ = writeln!(out, "{TOKENS}{{key=\"{name}\"}} {count}");
     }
     reloads.encode(out, RELOADS, "Changes of the file of API keys, by whether it is in use");
 }
@@ -138,12 +157,16 @@ mod tests {
         let (one, two) = ([KeyCells::default(), KeyCells::default()], [KeyCells::default(), KeyCells::default()]);
         one.iter().for_each(|cells| cells.requests.add(3));
         one[1].count_refusal(KeyRefusal::Rate);
+        one[0].count_refusal(KeyRefusal::Tokens);
+        one.iter().for_each(|cells| cells.tokens.add(20));
         let mut text = String::new();
         encode_keys(&mut text, [("a", &one[..]), ("b", &two[..])].into_iter(), &ReloadCells::default());
         for line in [
             "deuteron_api_key_requests_total{key=\"a\"} 6\n",
             "deuteron_api_key_requests_total{key=\"b\"} 0\n",
             "deuteron_api_key_refused_total{key=\"a\",reason=\"rate\"} 1\n",
+            "deuteron_api_key_refused_total{key=\"a\",reason=\"tokens\"} 1\n",
+            "deuteron_api_key_tokens_total{key=\"a\"} 40\n",
             "deuteron_api_key_refused_total{key=\"b\",reason=\"class\"} 0\n",
             "deuteron_api_keys_reloads_total{result=\"failed\"} 0\n",
         ] {

@@ -52,6 +52,8 @@ pub struct KeyEntry {
     pub rate: Option<KeyRate>,
     /// The maximum number of its requests in flight; `None` for no limit.
     pub concurrency_max: Option<u32>,
+    /// The maximum rate of the tokens of its texts; `None` for no limit.
+    pub token_rate: Option<KeyRate>,
 }
 
 impl KeyFile {
@@ -126,6 +128,27 @@ struct KeyDraft {
     rate: Option<(f64, usize)>,
     burst: Option<(u32, usize)>,
     concurrency_max: Option<u32>,
+    /// The same for the tokens of texts.
+    token_rate: Option<(f64, usize)>,
+    token_burst: Option<(u32, usize)>,
+}
+
+impl KeyDraft {
+    /// The rates of requests and of tokens.
+    fn rates(&self, name: &str) -> Result<[Option<KeyRate>; 2], PlacedError> {
+        let rate = |field: &str, rate: Option<(f64, usize)>, burst: Option<(u32, usize)>| match (rate, burst) {
+            (None, Some((_, offset))) if field == "rate" => {
+                Err(fault(offset, format!("'{name}' has a burst and no rate")))
+            }
+            (None, Some((_, offset))) => Err(fault(offset, format!("'{name}' has a token_burst and no token_rate"))),
+            (None, None) => Ok(None),
+            (Some((rate, _)), burst) => {
+                let burst = burst.map_or_else(|| second_of(rate), |(burst, _)| burst);
+                Ok(Some(KeyRate::new(Duration::from_secs_f64(1.0 / rate), burst)))
+            }
+        };
+        Ok([rate("rate", self.rate, self.burst)?, rate("token_rate", self.token_rate, self.token_burst)?])
+    }
 }
 
 fn entry_of(entry: Placed, has_key: bool) -> Result<KeyEntry, PlacedError> {
@@ -136,15 +159,20 @@ fn entry_of(entry: Placed, has_key: bool) -> Result<KeyEntry, PlacedError> {
             "name" if has_key => draft.name = Some(name_of(&value)?),
             "sha256" if has_key => draft.digests = digests_of(&value)?,
             "classes" => draft.classes = Some(classes_of(&value)?),
-            "rate" => draft.rate = Some((rate_of(&value)?, offset)),
+            "rate" => draft.rate = Some((rate_of(&value, "requests")?, offset)),
+            "token_rate" => draft.token_rate = Some((rate_of(&value, "tokens")?, offset)),
+            "token_burst" => {
+                draft.token_burst = Some((count_of(&value, "token_burst", API_KEY_BURST_MAX)?, offset));
+            }
             "burst" => draft.burst = Some((count_of(&value, "burst", API_KEY_BURST_MAX)?, offset)),
             "concurrency" => draft.concurrency_max = Some(count_of(&value, "concurrency", API_KEY_CONCURRENCY_MAX)?),
             _ => {
-                let fields = if has_key { "name, sha256, classes, rate, burst" } else { "classes, rate, burst" };
+                let own = if has_key { "name, sha256, " } else { "" };
                 return Err(fault(
                     offset,
                     format!(
-                        "'{name}' is not known here: expected {fields} or concurrency; a key itself stands nowhere"
+                        "'{name}' is not known here: expected {own}classes, rate, burst, token_rate, token_burst or \
+                         concurrency; a key itself stands nowhere"
                     ),
                 ));
             }
@@ -153,21 +181,15 @@ fn entry_of(entry: Placed, has_key: bool) -> Result<KeyEntry, PlacedError> {
     if has_key && draft.name.is_none() {
         return Err(fault(at, "a key has no name"));
     }
-    let name = draft.name.unwrap_or_else(|| ANONYMOUS.to_owned());
+    let name = draft.name.take().unwrap_or_else(|| ANONYMOUS.to_owned());
     if has_key && draft.digests.is_empty() {
         return Err(fault(at, format!("'{name}' has no sha256: `deuteron key {name}` makes a key and prints it")));
     }
     let Some(classes) = draft.classes else {
         return Err(fault(at, format!("'{name}' has no classes: expected a list of {}", KeyClass::names())));
     };
-    if let (None, Some((_, offset))) = (draft.rate, draft.burst) {
-        return Err(fault(offset, format!("'{name}' has a burst and no rate")));
-    }
-    let rate = draft.rate.map(|(rate, _)| {
-        let burst = draft.burst.map_or_else(|| second_of(rate), |(burst, _)| burst);
-        KeyRate::new(Duration::from_secs_f64(1.0 / rate), burst)
-    });
-    Ok(KeyEntry { name, digests: draft.digests, classes, rate, concurrency_max: draft.concurrency_max })
+    let [rate, token_rate] = draft.rates(&name)?;
+    Ok(KeyEntry { name, digests: draft.digests, classes, rate, concurrency_max: draft.concurrency_max, token_rate })
 }
 
 /// The requests per second, at least one.
@@ -235,16 +257,17 @@ fn classes_of(value: &Placed) -> Result<ClassSet, PlacedError> {
     Ok(classes)
 }
 
-fn rate_of(value: &Placed) -> Result<f64, PlacedError> {
+fn rate_of(value: &Placed, what: &str) -> Result<f64, PlacedError> {
     let least = 1.0 / API_KEY_INTERVAL_MAX.as_secs_f64();
     let most = f64::from(API_KEY_RATE_MAX);
     let rate = if let PlacedValue::Number(text) = &value.value { text.replace('_', "").parse().ok() } else { None };
     rate.filter(|rate| (least..=most).contains(rate))
-        .ok_or_else(|| fault(value.offset, format!("a rate is a number of requests a second, from {least} to {most}")))
+        .ok_or_else(|| fault(value.offset, format!("a rate is a number of {what} a second, from {least} to {most}")))
 }
 
 fn count_of(value: &Placed, what: &str, most: u32) -> Result<u32, PlacedError> {
-    let count = if let PlacedValue::Number(text) = &value.value { text.parse::<u32>().ok() } else { None };
+    let count =
+        if let PlacedValue::Number(text) = &value.value { text.replace('_', "").parse::<u32>().ok() } else { None };
     count
         .filter(|count| (1..=most).contains(count))
         .ok_or_else(|| fault(value.offset, format!("{what} is a whole number from 1 to {most}")))
@@ -263,6 +286,7 @@ mod tests {
         let text = format!(
             "# who\n[[key]]\nname = \"a\"\nsha256 = \"{HEX}\"\nclasses = \"infer\"\n\n[[key]]\nname = \"b.c:d@e_f-1\"\n\
              sha256 = [\"{other}\", \"{third}\"]\nclasses = [\"read\", \"admin\"]\nrate = 0.5\nconcurrency = 3\n\
+             token_rate = 1000\ntoken_burst = 60_000\n\
              [anonymous]\nclasses = [\"metrics\"]\nrate = 10\nburst = 7\n"
         );
         let file = KeyFile::read(&text).unwrap();
@@ -271,6 +295,7 @@ mod tests {
         assert!(a.classes.has(KeyClass::Infer) && !a.classes.has(KeyClass::Read));
         assert_eq!((b.name.as_str(), b.digests.len(), b.concurrency_max), ("b.c:d@e_f-1", 2, Some(3)));
         assert_eq!(b.rate, Some(KeyRate::new(Duration::from_secs(2), 1)));
+        assert_eq!((a.token_rate, b.token_rate), (None, Some(KeyRate::new(Duration::from_millis(1), 60_000))));
         let anonymous = file.anonymous.unwrap();
         assert_eq!((anonymous.name.as_str(), anonymous.digests.len()), ("anonymous", 0));
         assert_eq!(anonymous.rate, Some(KeyRate::new(Duration::from_millis(100), 7)));
@@ -327,7 +352,10 @@ mod tests {
         for wrong in ["0", "-1", "1.5", "1000001", "true"] {
             check(&entry(&format!("{good}rate = 1\nburst = {wrong}")), "line 7: burst is a whole number from 1 to");
             check(&entry(&format!("{good}concurrency = {wrong}")), "line 6: concurrency is a whole number from 1");
+            check(&entry(&format!("{good}token_burst = {wrong}")), "line 6: token_burst is a whole number from 1 to");
         }
+        check(&entry(&format!("{good}token_rate = 0")), "line 6: a rate is a number of tokens a second, from 0.001");
+        check(&entry(&format!("{good}token_burst = 2")), "line 6: 'a' has a token_burst and no token_rate");
         check(&entry(&format!("{good}burst = 2")), "line 6: 'a' has a burst and no rate");
         check(
             &entry(&format!("{good}[[key]]\nname = \"a\"\n{}", good.replace('b', "c"))),
@@ -336,7 +364,7 @@ mod tests {
         check(&entry(&format!("{good}[[key]]\nname = \"b\"\n{good}")), "line 6: 'b' has a sha256 that 'a' has");
         check(
             "[anonymous]\nname = \"a\"",
-            "line 2: 'name' is not known here: expected classes, rate, burst or concurrency",
+            "line 2: 'name' is not known here: expected classes, rate, burst, token_rate,",
         );
         check("[anonymous]\n", "line 1: 'anonymous' has no classes");
     }

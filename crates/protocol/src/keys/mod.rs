@@ -1,5 +1,5 @@
 //! The clients that have API keys: the owner of each key, the classes that it gives access to, and
-//! the rate and concurrency of its owner. Made from the operator's file ([`mod@file`]), shared by
+//! the rates and the concurrency of its owner. Made from the operator's file ([`mod@file`]), shared by
 //! all shards, and replaced as a whole when the file changes; the counters of a client live on with
 //! its name. Keys themselves are not stored: they are known by their SHA-256. Pure: the instant is
 //! an argument. [`crate::policy`] applies it to requests.
@@ -100,8 +100,10 @@ impl KeyTable {
             let state = known.map_or_else(|| Arc::new(KeyState::new(shards)), |known| Arc::clone(&known.state));
             let same_rate = known.filter(|known| known.rate == entry.rate);
             let bucket = same_rate.map_or_else(Arc::default, |known| Arc::clone(&known.bucket));
-            let file::KeyEntry { name, classes, rate, concurrency_max, .. } = entry.clone();
-            Arc::new(KeyClient { name, classes, rate, bucket, concurrency_max, state })
+            let same_tokens = known.filter(|known| known.token_rate == entry.token_rate);
+            let tokens = same_tokens.map_or_else(Arc::default, |known| Arc::clone(&known.tokens));
+            let file::KeyEntry { name, classes, rate, concurrency_max, token_rate, .. } = entry.clone();
+            Arc::new(KeyClient { name, classes, rate, bucket, concurrency_max, token_rate, tokens, state })
         };
         let digests = file.entries.iter().enumerate();
         let digests = digests.flat_map(|(index, entry)| entry.digests.iter().map(move |digest| (*digest, index)));
@@ -148,6 +150,8 @@ pub struct KeyClient {
     rate: Option<KeyRate>,
     bucket: Arc<KeyBucket>,
     concurrency_max: Option<u32>,
+    token_rate: Option<KeyRate>,
+    tokens: Arc<KeyBucket>,
     state: Arc<KeyState>,
 }
 
@@ -184,6 +188,26 @@ impl KeyClient {
     /// The maximum number of its requests in flight, if there is one.
     pub const fn concurrency_max(&self) -> Option<u32> {
         self.concurrency_max
+    }
+
+    /// Returns true if the tokens of its texts have a rate.
+    pub const fn has_token_rate(&self) -> bool {
+        self.token_rate.is_some()
+    }
+
+    /// Takes tokens for a request, by an estimate.
+    ///
+    /// # Errors
+    /// The time after which to try again; then nothing is taken.
+    pub fn take_tokens(&self, estimate: u64, now: Instant) -> Result<(), Duration> {
+        self.token_rate.map_or(Ok(()), |rate| self.tokens.take_many(rate, estimate, now))
+    }
+
+    /// Corrects an estimate by the count of the request's tokens: 0 if it did not run.
+    pub fn correct_tokens(&self, estimate: u64, count: u64) {
+        if let Some(rate) = self.token_rate {
+            self.tokens.correct(rate, estimate, count);
+        }
     }
 
     /// Begins a request. The place that it takes, if its concurrency is bounded, is given back when
@@ -353,6 +377,24 @@ mod tests {
         assert!(client.begin(Instant::ZERO).is_err(), "its request from before is in flight");
         drop(held);
         assert!(client.begin(Instant::ZERO).is_ok());
+    }
+
+    #[test]
+    fn tokens_have_a_bucket_of_their_own_that_outlives_the_table() {
+        let first = table(&(entry("a", &["k"], "token_rate = 1\ntoken_burst = 5") + &entry("b", &["l"], "")), None);
+        let take = |table: &KeyTable, count| table.find(b"k").unwrap().0.take_tokens(count, Instant::ZERO);
+        assert_eq!((take(&first, 3), take(&first, 3)), (Ok(()), Ok(())));
+        assert_eq!(take(&first, 3), Err(Duration::from_secs(2)));
+        assert!(first.find(b"k").unwrap().0.begin(Instant::ZERO).is_ok(), "its requests have no rate");
+        let same = table(&entry("a", &["k"], "token_rate = 1\ntoken_burst = 5"), Some(&first));
+        assert_eq!(take(&same, 3), Err(Duration::from_secs(2)));
+        same.find(b"k").unwrap().0.correct_tokens(6, 4);
+        assert_eq!(take(&same, 3), Ok(()));
+        let raised = table(&entry("a", &["k"], "token_rate = 2\ntoken_burst = 5"), Some(&same));
+        assert_eq!(take(&raised, 3), Ok(()));
+        let free = first.find(b"l").unwrap().0;
+        assert!(!free.has_token_rate() && free.take_tokens(u64::MAX, Instant::ZERO).is_ok());
+        free.correct_tokens(1, 2);
     }
 
     #[test]

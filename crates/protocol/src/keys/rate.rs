@@ -42,15 +42,33 @@ impl KeyBucket {
     /// # Errors
     /// The time until the next request may pass, if none may now; then nothing is taken.
     pub fn take(&self, rate: KeyRate, now: Instant) -> Result<(), Duration> {
+        self.take_many(rate, 1, now)
+    }
+
+    /// Takes `count` out if one may pass: the rest is a debt, which later ones wait for. So a count above the burst passes too.
+    ///
+    /// # Errors
+    /// The time until the next may pass, if none may now; then nothing is taken.
+    pub fn take_many(&self, rate: KeyRate, count: u64, now: Instant) -> Result<(), Duration> {
         let now = now.as_nanos();
+        let taken = rate.interval_nanos.saturating_mul(count);
         let later = |until: u64| {
             let ahead = until.saturating_sub(now);
-            (ahead <= rate.ahead_nanos).then(|| until.max(now).saturating_add(rate.interval_nanos))
+            (ahead <= rate.ahead_nanos).then(|| until.max(now).saturating_add(taken))
         };
         match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later) {
             Ok(_) => Ok(()),
             Err(until) => Err(Duration::from_nanos(until.saturating_sub(now).saturating_sub(rate.ahead_nanos))),
         }
+    }
+
+    /// Corrects a count that was taken by an estimate.
+    pub fn correct(&self, rate: KeyRate, estimate: u64, count: u64) {
+        let more = rate.interval_nanos.saturating_mul(count.saturating_sub(estimate));
+        let less = rate.interval_nanos.saturating_mul(estimate.saturating_sub(count));
+        let corrected = |until: u64| Some(until.saturating_add(more).saturating_sub(less));
+        // The closure always has a next value.
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, corrected);
     }
 }
 
@@ -68,6 +86,24 @@ mod tests {
             Err(wait) => wait.as_millis().to_string(),
         };
         at.iter().map(ask).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn many_pass_together_and_the_next_wait_for_all_of_them() {
+        let rate = KeyRate::new(Duration::from_millis(1), 100);
+        let at = |millis: u64| Instant::from_micros(millis * 1_000);
+        let bucket = KeyBucket::default();
+        let take = |count, millis| bucket.take_many(rate, count, at(millis)).map_err(|wait| wait.as_millis());
+        assert_eq!(take(1_000, 5_000), Ok(()), "more than the burst, since nothing is owed");
+        assert_eq!(take(1, 5_000), Err(901));
+        assert_eq!(take(1, 5_900), Err(1));
+        assert_eq!((take(7, 5_901), take(1, 5_901)), (Ok(()), Err(7)), "the burst is owed, and one may pass");
+        bucket.correct(rate, 7, 3);
+        assert_eq!(take(1, 5_901), Err(3));
+        bucket.correct(rate, 3, 13);
+        assert_eq!(take(1, 5_901), Err(13));
+        bucket.correct(rate, u64::MAX, 0);
+        assert_eq!(take(1, 5_901), Ok(()));
     }
 
     #[test]

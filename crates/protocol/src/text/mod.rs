@@ -36,7 +36,7 @@ pub use call::{TextRequest, TextTruncation};
 pub use error::{error_reply, health_reply, reply, shown_text};
 pub use model_facts::TextModelFacts;
 pub use path::{TextPath, TextTask};
-pub use task::{request, token_count, token_counts, tokenizer};
+pub use task::{request, token_count, token_counts, token_estimate, tokenizer};
 pub use tei::{RerankTexts, TeiRpc};
 pub use times::TextTimes;
 pub use tokens::tokens;

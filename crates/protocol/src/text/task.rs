@@ -10,9 +10,9 @@ use super::path::{TextPath, TextTask};
 use crate::check::{self, AskedOutput, NamedTensor};
 use crate::infer::{InferRequest, ResponsePlan, SequenceParameters};
 use crate::limits::TEXT_IDS_MAX;
-use model::ModelSpec;
 use model::parameters::Parameters;
 use model::spec::steps::ShowsTokens;
+use model::{ModelSpec, TensorSpec};
 
 impl TextTask {
     /// The task of a model, by the names and datatypes of its tensors; `None` if it is no text model.
@@ -213,6 +213,22 @@ pub fn tokenizer(spec: &ModelSpec) -> Option<&dyn ShowsTokens> {
 pub fn token_count(spec: &ModelSpec, outputs: &[Tensor]) -> Option<u64> {
     Some(token_counts(spec, outputs)?.iter().sum())
 }
+
+/// The tokens of a request by the size of its texts, before they are counted: one for each four bytes, and one for each text; and
+/// the token ids in place of texts.
+pub fn token_estimate(spec: &ModelSpec, inputs: &[Tensor]) -> u64 {
+    let of = |input: &TensorSpec, tensor: &Tensor| match (input.name.as_str(), input.datatype) {
+        ("prompt_name" | "truncation", _) => 0,
+        // Each text begins with its size, in four bytes.
+        (_, Datatype::Bytes) => tensor.contents.len() / ESTIMATED_TOKEN_SIZE,
+        (TOKEN_IDS, Datatype::Int64) => tensor.contents.len() / size_of::<i64>(),
+        _ => 0,
+    };
+    spec.inputs.iter().zip(inputs).map(|(input, tensor)| of(input, tensor) as u64).sum()
+}
+
+/// Bytes of a token: that of BERT's vocabularies for English.
+const ESTIMATED_TOKEN_SIZE: usize = 4;
 
 /// The number of tokens of each text, if the model counts them.
 pub fn token_counts(spec: &ModelSpec, outputs: &[Tensor]) -> Option<SmallVec<[u64; 32]>> {

@@ -217,6 +217,21 @@ fn a_call_becomes_a_request_of_a_model_of_its_task() {
 }
 
 #[test]
+fn tokens_are_estimated_by_the_size_of_texts() {
+    let mut spec = embedder();
+    let mut ids = input("token_ids", Datatype::Int64, &[-1, -1]);
+    ids.is_optional = true;
+    spec.inputs.push(ids);
+    let given = |body: &str| {
+        let request = request(&read(TextPath::Embed, body).unwrap(), &spec).unwrap();
+        token_estimate(&spec, &request.inputs)
+    };
+    assert_eq!(given(r#"{"inputs": "a"}"#), 1);
+    assert_eq!(given(r#"{"inputs": ["abcd", "abcdefgh"], "prompt_name": "a long name of a prompt"}"#), 5);
+    assert_eq!(given(r#"{"inputs": [[1, 2, 3]]}"#), 3 + 1);
+}
+
+#[test]
 fn the_task_of_a_model_follows_from_its_tensors() {
     assert_eq!(TextTask::of(&embedder()), Some(TextTask::Embed));
     assert_eq!(TextTask::of(&reranker()), Some(TextTask::Rerank));
@@ -343,10 +358,6 @@ fn errors_have_teis_forms() {
     check(TextPath::Embed, Error::invalid(empty), 400, r#"{"error":"'inputs' cannot be empty","error_type":"Empty"}"#);
     check(TextPath::Predict, Error::internal("no"), 424, r#"{"error":"no","error_type":"Backend"}"#);
     check(TextPath::Predict, Error::new(Code::Exhausted, "no"), 429, r#"{"error":"no","error_type":"Overloaded"}"#);
-    check(TextPath::Predict, Error::unavailable("no"), 503, r#"{"error":"no","error_type":"Unhealthy"}"#);
-    check(TextPath::Predict, Error::not_found("no"), 404, r#"{"error":"no","error_type":"Validation"}"#);
-    check(TextPath::Embeddings, Error::invalid("no"), 422, r#"{"message":"no","code":422,"type":"Validation"}"#);
-}
     let overloaded = r#"{"error":"Model is overloaded","error_type":"Overloaded"}"#;
     let full = || Error::overloaded(Error::QUEUE_FULL).with_prefix("[request id: 7] ");
     check(TextPath::Embed, full(), 429, overloaded);
@@ -365,3 +376,7 @@ fn errors_have_teis_forms() {
     assert_eq!(field(limited, "Retry-After").as_deref(), Some(&b"3"[..]));
     assert_eq!(field(full(), "Content-Type").as_deref(), Some(&b"application/json"[..]));
     assert_eq!(field(Error::invalid("no"), "Retry-After"), None);
+    check(TextPath::Predict, Error::unavailable("no"), 503, r#"{"error":"no","error_type":"Unhealthy"}"#);
+    check(TextPath::Predict, Error::not_found("no"), 404, r#"{"error":"no","error_type":"Validation"}"#);
+    check(TextPath::Embeddings, Error::invalid("no"), 422, r#"{"message":"no","code":422,"type":"Validation"}"#);
+}
