@@ -218,7 +218,7 @@ fn shown(reply: &wire::message::Reply) -> (u16, String) {
 fn reply_to_get(models: &Models, url: &str, of: &str) -> (u16, String) {
     shown(&match url {
         "/health" => health_reply(of == "ready"),
-        "/v1/models" => reply(models_json(of.split_whitespace())),
+        "/v1/models" => reply(models_json(&of.split_whitespace().collect::<Vec<_>>())),
         _ => {
             let call = TextRequest { path: TextPath::Embed, ..TextRequest::default() };
             reply(TextModelFacts::new(models.find(&call, of), "1.0").unwrap().json())
