@@ -22,6 +22,7 @@ pub mod reply_stream;
 mod request_details;
 pub mod response_counter;
 pub mod rest;
+pub mod rest_control;
 mod row_shares;
 pub mod shard_requests;
 pub mod stream;

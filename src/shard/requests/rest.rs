@@ -13,7 +13,6 @@ use crate::error::{Code, Error};
 use crate::limits::{JSON_INLINE_MAX, JSON_OUTPUT_INLINE_MAX};
 use crate::metrics::{Departure, ModelStatistics};
 use crate::model::ModelSpec;
-use crate::model::repository::index::{LoadProgress, RepositoryOverview};
 use crate::policy::PolicyProtocol;
 use crate::protocol::check;
 use crate::protocol::cors::CorsMark;
@@ -24,15 +23,11 @@ use crate::protocol::logging::{LogState, LogUpdate};
 use crate::protocol::orca::{self, LoadFormat};
 use crate::protocol::path::decode_names;
 use crate::protocol::policy::{self, ForwardedFields};
-use crate::protocol::repository::not_explicit;
-use crate::protocol::rest::{self, HeaderLength, openapi, raw, server, statistics};
-use crate::protocol::route::{
-    Delivery, ModelPath, PathEndpoint, RegionAction, RepositoryAction, Route, unavailable_model,
-};
-use crate::protocol::shared_memory::{self, RegionKind, Regions};
+use crate::protocol::rest::{self, HeaderLength, raw, server};
+use crate::protocol::route::{Delivery, ModelPath, PathEndpoint, Route, unavailable_model};
+use crate::protocol::shared_memory::Regions;
 use crate::protocol::text::{TextPath, error_reply as text_error_reply};
 use crate::protocol::timing::{self, Timing};
-use crate::protocol::trace;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::clock;
 use crate::shard::Shard;
@@ -44,16 +39,14 @@ use crate::shard::requests::generate::{self, GenerateMessage};
 use crate::shard::requests::infer::{Arrival, RequestMetrics};
 use crate::shard::requests::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
 use crate::shard::requests::offload::{DecodedAhead, decode_ahead};
-use crate::shard::requests::predict::{self, InferForm};
+use crate::shard::requests::predict::InferForm;
 use crate::shard::requests::reply_stream::ReplyStream;
-use crate::shard::requests::text::{self, TextMessage};
+use crate::shard::requests::rest_control::answer_control;
+use crate::shard::requests::text::TextMessage;
 use crate::shard::requests::text_instances;
-
-use crate::shard::requests::tracing::{FrontTrace, HttpTrace, ShownFailure, check_traced};
-use crate::shard::services::console;
+use crate::shard::requests::tracing::{FrontTrace, HttpTrace, ShownFailure};
 use crate::shard::services::hosted;
 use crate::shard::services::logging;
-use crate::shard::services::metrics_text;
 use crate::time::Instant;
 use crate::trace::TraceFront;
 use crate::wire::compression::{AcceptedCoding, ContentCoding, HTTP_CODINGS};
@@ -169,7 +162,7 @@ pub async fn handle_message(
         }
         Ok(Route::Text(path, model)) => Ok(Box::pin(run_text(shard, (path, model), fields, body, records)).await),
         // Boxed: these are rare.
-        Ok(route) => Box::pin(control(shard, route, method, fields, &body.bytes)).await,
+        Ok(route) => Box::pin(answer_control(shard, route, method, fields, &body.bytes)).await,
         Err(error) => Err(traced(shard, records.traced(fields), find(), error, front_end)),
     };
     let mut reply = outcome.unwrap_or_else(|error| {
@@ -188,31 +181,6 @@ pub async fn handle_message(
 pub fn cors_mark(shard: &Shard, front_end: FrontEnd, fields: &Fields) -> Option<CorsMark> {
     let origins = &shard.server_context.policy.http.cors;
     if front_end == FrontEnd::Kserve { CorsMark::of(origins, fields) } else { None }
-}
-
-/// Answers a request that runs no model.
-async fn control(
-    shard: &Rc<Shard>,
-    route: Route<'_>,
-    method: Method,
-    fields: &Fields,
-    body: &[u8],
-) -> Result<Reply, Error> {
-    match route {
-        Route::ModelReady(path) => model_ready(shard, path).await,
-        Route::V1Status(path) => predict::status(shard, path).await,
-        Route::Repository(action) => repository(shard, action, body).await,
-        Route::Logging => log_settings(shard, method, body),
-        Route::SharedMemory(kind, action, name) => regions(shard, kind, action, name, body).await,
-        Route::TraceSetting(path) => trace_setting(shard, path, method, body).await,
-        Route::Links => Ok(links(shard, fields)),
-        Route::Metrics => Ok(metrics_text::reply(shard, fields.get("accept")).await),
-        Route::Hosted(action) => hosted::answer(shard, action, fields, body).await,
-        route => match wanted_model(&route) {
-            Some(name) => shard.models.want(name, None).await.and_then(|()| answer(shard, route)),
-            None => answer(shard, route),
-        },
-    }
 }
 
 /// Runs an inference, and counts and traces it.
@@ -535,88 +503,6 @@ async fn plain_body(
     Box::pin(compression::inflate(shard, coding, InflatedKind::Body(aligned_at), body, memory)).await
 }
 
-fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
-    Ok(match route {
-        Route::TextHealth => text::health_reply(shard),
-        Route::TextInfo(name) => text::info_reply(shard, name),
-        Route::TextModels => text::models_reply(shard),
-        Route::Models => text::with_names(shard, server::models_reply),
-        Route::ServerMetadata => server::metadata_reply(shard.name(), shard.version(), shard.extensions()),
-        Route::ServerLive if shard.server_context.service.follows_triton => server::bare_health_reply(true),
-        Route::ServerReady if shard.server_context.service.follows_triton => {
-            server::bare_health_reply(shard.is_ready())
-        }
-        Route::ServerLive => server::live_reply(),
-        Route::ServerReady => {
-            server::ready_reply(shard.is_ready(), shard.models.start_counts(), &loads(&shard.models.overview()))
-        }
-        Route::Docs => openapi::page_reply(),
-        Route::OpenApi => openapi::reply(shard.version(), shard.requests.admission.needs_keys()),
-        Route::ModelOpenApi(path) => {
-            let facts = shard.model(path.name, path.version)?;
-            openapi::model_reply(shard.version(), shard.requests.admission.needs_keys(), path, &facts.spec)
-        }
-        Route::ModelMetadata(path) => {
-            let facts = shard.model(path.name, path.version)?;
-            server::model_metadata_reply(&facts.spec, &facts.versions)
-        }
-        Route::V1Metadata(path) => predict::metadata(shard, path)?,
-        Route::ModelConfig(path) => server::model_config_reply(&shard.model(path.name, path.version)?.spec),
-        Route::Statistics => statistics::statistics_reply(&shard.statistics(None, None)?),
-        Route::ModelStatistics(path) => statistics::statistics_reply(&shard.statistics(Some(path.name), path.version)?),
-        Route::Logging
-        | Route::ModelGenerate(..)
-        | Route::ModelInfer(_)
-        | Route::Hosted(_)
-        | Route::Metrics
-        | Route::Text(..)
-        | Route::Links
-        | Route::ModelReady(_)
-        | Route::ModelPredict(_)
-        | Route::V1Status(_)
-        | Route::Repository(_)
-        | Route::SharedMemory(..)
-        | Route::TraceSetting(_) => {
-            return Err(Error::internal("this route is answered asynchronously"));
-        }
-    })
-}
-
-/// The links at the root of the port.
-fn links(shard: &Shard, fields: &Fields) -> Reply {
-    let console = console::link(shard.server_context.service.console, fields);
-    server::links_reply(console.as_deref(), server::prefers_html(fields.get("accept")))
-}
-
-async fn model_ready(shard: &Shard, path: ModelPath<'_>) -> Result<Reply, Error> {
-    let follows_triton = shard.server_context.service.follows_triton;
-    let is_ready = match shard.models.readiness(path.name, path.version).await {
-        Ok(is_ready) => is_ready,
-        Err(_) if follows_triton => false,
-        Err(error) => return Err(error),
-    };
-    Ok(model_ready_reply(path, follows_triton, is_ready))
-}
-
-fn model_ready_reply(path: ModelPath<'_>, follows_triton: bool, is_ready: bool) -> Reply {
-    if follows_triton {
-        server::bare_model_ready_reply(is_ready)
-    } else {
-        server::model_ready_reply(path.name, is_ready)
-    }
-}
-
-/// The model whose configuration or metadata a route asks for.
-const fn wanted_model<'a>(route: &Route<'a>) -> Option<&'a str> {
-    match route {
-        Route::ModelConfig(path) | Route::ModelMetadata(path) | Route::ModelOpenApi(path) | Route::V1Metadata(path) => {
-            Some(path.name)
-        }
-        Route::TextInfo(name) => *name,
-        _ => None,
-    }
-}
-
 async fn infer(
     shard: &Rc<Shard>,
     ModelRequest { path, fields, front_end, form }: ModelRequest<'_>,
@@ -686,76 +572,6 @@ async fn infer(
         return Ok(reply);
     }
     Ok(Box::pin(compression::deflate_reply(shard, accepted, reply)).await)
-}
-
-fn log_settings(shard: &Shard, method: Method, body: &[u8]) -> Result<Reply, Error> {
-    let update = if method == Method::Post { rest::logging::update(body)? } else { LogUpdate::default() };
-    Ok(rest::logging::reply(&shard.log_settings(&update)?))
-}
-
-/// The trace setting of a model, or the global one, after the change that a POST asks for.
-async fn trace_setting(
-    shard: &Rc<Shard>,
-    path: Option<ModelPath<'_>>,
-    method: Method,
-    body: &[u8],
-) -> Result<Reply, Error> {
-    let name = path.map_or("", |path| path.name);
-    check_traced(&shard.models, name)?;
-    if method == Method::Post {
-        shard.server_context.send_trace_order(trace::rest::order(name, body)?).await?;
-    }
-    Ok(trace::rest::reply(&shard.services.traces.table(), name))
-}
-
-async fn regions(
-    shard: &Rc<Shard>,
-    kind: RegionKind,
-    action: RegionAction,
-    name: &str,
-    body: &[u8],
-) -> Result<Reply, Error> {
-    let is_on = shard.server_context.shared_memory.is_some();
-    if !is_on && action != RegionAction::Status {
-        return Err(shared_memory::disabled());
-    }
-    let order = rest::shared_memory::order(kind, action, name, body)?;
-    let found = if is_on {
-        shard.server_context.send_region_request(order).await?
-    } else {
-        shared_memory::without_regions(&order)?
-    };
-    Ok(rest::shared_memory::reply(action, &found))
-}
-
-async fn repository(shard: &Rc<Shard>, action: RepositoryAction<'_>, body: &[u8]) -> Result<Reply, Error> {
-    if let RepositoryAction::Index = action {
-        return Ok(rest::repository::index_reply(
-            &shard.server_context.send_control_request(rest::repository::index_order(body)?).await?,
-        ));
-    }
-    if !shard.server_context.service.is_controlled {
-        return Err(not_explicit());
-    }
-    let order = match action {
-        RepositoryAction::Index => return Err(Error::internal("the index was answered before")),
-        RepositoryAction::Load(name) => rest::repository::load_order(name, body)?,
-        RepositoryAction::Unload(name) => rest::repository::unload_order(name, body)?,
-    };
-    shard.server_context.send_control_request(order).await?;
-    Ok(rest::repository::done_reply())
-}
-
-/// The progress of running loads.
-fn loads(overview: &RepositoryOverview) -> Vec<server::LoadNote> {
-    let now = clock::now();
-    let note = |(name, progress): (&str, &LoadProgress)| {
-        let (done, versions) = progress.versions();
-        let stage = progress.stage().as_str();
-        let began = Instant::from_micros(progress.began_millis.saturating_mul(1_000));
-        server::LoadNote { name: name.to_owned(), stage, done, versions, seconds: now.since(began).as_secs() }
-    };
-    overview.loading().map(note).collect()
 }
 
 impl ServerFacts for Shard {

@@ -49,7 +49,7 @@ pub(super) fn find_all(spec: &ModelSpec, directory: &Path) -> Result<Vec<Operato
 }
 
 /// The path of a library: beside the model, or in the model's directory; otherwise as dlopen(3) takes it, which is what Triton's
-/// backend does (`onnxruntime.cc`): below the working directory if there is a slash, by the loader's search if there is none.
+/// backend does (`onnxruntime.cc`): below the working directory if there is a slash, otherwise by the loader's search.
 /// `None` if a path with a slash leads to no file.
 fn find(name: &str, directory: &Path, is_file: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
     let given = Path::new(name);

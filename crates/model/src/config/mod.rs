@@ -12,6 +12,7 @@ mod fuzz;
 mod hosted;
 mod hub;
 mod metrics;
+mod optimization;
 mod python;
 mod pytorch;
 mod sequence_batching;
@@ -44,15 +45,13 @@ use crate::parse::{json, supported};
 use crate::platform::{ONNX_BACKEND, PYTHON_FILENAME, STEPS_FILENAME};
 use crate::signature::ModelSignature;
 use crate::spec::{
-    Accelerator, Batching, InstanceGroup, InstanceKind, ModelSpec, Optimization, QueueRules, RateRules, ResourceRules,
-    TensorSpec, VersionPolicy,
+    Batching, InstanceGroup, InstanceKind, ModelSpec, QueueRules, RateRules, ResourceRules, TensorSpec, VersionPolicy,
 };
 use crate::trees::TreeModel;
 use crate::{HostedLibrary, PythonModel, datatype, ensemble, name};
 use base::error::Error;
 use wire::proto::inference::model_config::SchedulingChoice;
 use wire::proto::inference::model_instance_group::Kind;
-use wire::proto::inference::model_optimization_policy::execution_accelerators as proto;
 use wire::proto::inference::model_queue_policy::TimeoutAction;
 use wire::proto::inference::model_rate_limiter::Resource;
 use wire::proto::inference::model_version_policy::PolicyChoice;
@@ -207,11 +206,7 @@ impl ConfigDraft {
             let network = if config.backend == ONNX_BACKEND { " around model.onnx" } else { "" };
             notes.push(format!("{STEPS_FILENAME} is run{network} instead of {PYTHON_FILENAME}: --steps=off runs that"));
         }
-        let has_operators = config.model_operations.as_ref().is_some_and(|it| !it.op_library_filename.is_empty());
-        if has_operators && (config.backend != ONNX_BACKEND || library.is_some()) {
-            let field = "model_operations.op_library_filename";
-            notes.push(format!("'{field}' has no effect here: only ONNX models take operators from a library"));
-        }
+        notes.extend(optimization::note(&config, library.is_some()));
         if library.is_none() {
             notes.extend(python::notes(&config));
             if let Some(note) = trees::gpu_note(&config) {
@@ -349,7 +344,7 @@ impl ConfigDraft {
 
     /// The libraries with operators that it names, if it is an ONNX model.
     pub fn operator_libraries(&self) -> Vec<String> {
-        operator_libraries(&self.config, self.library.is_some())
+        optimization::libraries(&self.config, self.library.is_some())
     }
 
     /// The name of the ONNX file in a version's directory, if the backend needs one.
@@ -657,7 +652,7 @@ fn into_spec(
     }
     let warm_ups = warm_up::samples(config, &inputs)?;
     let python = if library.is_some() { None } else { python::model(config)?.map(Arc::new) };
-    let operator_libraries = operator_libraries(config, library.is_some());
+    let optimization = optimization::read(config, library.is_some());
     let library = library.map(|file| {
         Arc::new(HostedLibrary { file: file.to_owned(), outputs_asked: outputs.len(), ..HostedLibrary::default() })
     });
@@ -681,7 +676,7 @@ fn into_spec(
         version_policy: version_policy(config),
         default_model_filename: config.default_model_filename.clone(),
         parameters: config.parameters.iter().map(|(key, value)| (key.clone(), value.string_value.clone())).collect(),
-        optimization: Optimization { operator_libraries, ..optimization(config) },
+        optimization,
         warm_ups,
         metric_labels: metric_labels(config),
         first_response_bounds: metrics::first_response_bounds(config),
@@ -709,28 +704,6 @@ pub fn namespace_label(namespace: &str) -> String {
 
 fn label_value(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-/// The libraries with operators of an ONNX model.
-fn operator_libraries(config: &ModelConfig, has_library: bool) -> Vec<String> {
-    let operations = config.model_operations.as_ref().filter(|_| config.backend == ONNX_BACKEND && !has_library);
-    operations.map_or_else(Vec::new, |operations| operations.op_library_filename.clone())
-}
-
-fn optimization(config: &ModelConfig) -> Optimization {
-    let Some(policy) = &config.optimization else { return Optimization::default() };
-    let accelerator = |accelerator: &proto::Accelerator| Accelerator {
-        name: accelerator.name.clone(),
-        parameters: accelerator.parameters.clone().into_iter().collect(),
-    };
-    let accelerators = |list: &[proto::Accelerator]| list.iter().map(accelerator).collect();
-    let lists = policy.execution_accelerators.as_ref();
-    Optimization {
-        graph_level: policy.graph.as_ref().map_or(0, |graph| graph.level),
-        cpu_accelerators: lists.map_or_else(Vec::new, |lists| accelerators(&lists.cpu_execution_accelerator)),
-        gpu_accelerators: lists.map_or_else(Vec::new, |lists| accelerators(&lists.gpu_execution_accelerator)),
-        operator_libraries: Vec::new(),
-    }
 }
 
 fn instance_group(group: &ModelInstanceGroup) -> InstanceGroup {
