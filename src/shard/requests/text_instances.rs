@@ -80,11 +80,14 @@ async fn answer(shard: &Rc<Shard>, message: TextMessage<'_>) -> Result<Reply, Er
 }
 
 /// A body that runs.
-type RunningText<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Error>> + 'a>>;
+type RunningText<'a> = Pin<Box<dyn Future<Output = TextAnswer> + 'a>>;
+
+/// The JSON of its answer, or its refusal.
+type TextAnswer = Result<Vec<u8>, Error>;
 
 /// Runs works together, [`STREAM_REQUESTS_MAX`] at a time as those of a stream; returns their results in order.
 async fn together<'a>(works: &mut impl Iterator<Item = RunningText<'a>>) -> Result<Vec<Vec<u8>>, Error> {
-    let mut running: VecDeque<(RunningText<'a>, Option<Result<Vec<u8>, Error>>)> = VecDeque::new();
+    let mut running: VecDeque<(RunningText<'a>, Option<TextAnswer>)> = VecDeque::new();
     let mut answers = Vec::new();
     poll_fn(|context| {
         loop {
