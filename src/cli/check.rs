@@ -198,6 +198,9 @@ mod tests {
         let noted = |line: &[&str]| order(line).source.unwrap().deployment.notes.join("; ");
         assert!(noted(&["--", "tritonserver --model-repository=/none"]).contains("'/none' is not on this machine"));
         assert!(noted(&["--", "docker run x/tritonserver:24.01-py3"]).contains("no command of tritonserver"));
-        assert_eq!(order(&["--", "tritonserver --model-repository=/none"]).settings.repositories, [PathBuf::new(); 0]);
+        assert_eq!(
+            order(&["--", "tritonserver --model-repository=/none"]).settings.repositories,
+            Vec::<PathBuf>::new()
+        );
     }
 }

@@ -153,8 +153,8 @@ fn any_tensors_give_results_or_errors_that_name_step_and_tensor() {
 
 /// The kind of a step.
 fn kind_of(step: &str) -> &'static StepKind {
-    let name = step.split('"').nth(3).unwrap();
-    KINDS.iter().find(|kind| kind.name == name).unwrap()
+    let name = step.split('"').nth(3).expect("a step names its kind");
+    KINDS.iter().find(|kind| kind.name == name).expect("the kind is known")
 }
 
 /// Returns true if the text of an error begins with the step, and names a port of it or a tensor of the list.

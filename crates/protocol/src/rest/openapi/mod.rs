@@ -511,7 +511,7 @@ mod tests {
                 TextPath::EmbedAll => 36,
                 TextPath::Own => 37,
                 TextPath::Tokenize => 38,
-                TextPath::Vertex => 41,
+                TextPath::Vertex => 45,
             },
             Route::TextModels => 33,
             Route::TextHealth => 39,
