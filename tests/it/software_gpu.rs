@@ -15,7 +15,7 @@ use std::thread;
 
 use crate::support::gpu::{answers, check_alike, dense, models};
 use crate::support::http::Response;
-use crate::support::metrics::metric;
+use crate::support::metrics::{self, metric};
 use crate::support::server::{Ports, Server};
 use crate::support::{http, repository};
 use machine::{Machine, until};
@@ -82,7 +82,8 @@ fn the_server_gives_on_it_what_it_gives_on_the_cpu_and_shows_it() {
         assert_eq!(gpu_metric(&server, "batches_total", &format!(",state=\"{state}\"")), want, "{state}");
     }
     for stage in ["upload", "compute", "download"] {
-        assert!(gpu_metric(&server, "time_us_total", &format!(",stage=\"{stage}\"")) > 0, "{stage}");
+        let name = format!("deuteron_gpu_time_seconds_total{{model=\"gpu\",version=\"1\",stage=\"{stage}\"}}");
+        assert!(metrics::seconds(server.metrics(), &name) > 0.0, "{stage}");
     }
     let row = |name: &str, value: &str| format!("{name}{{gpu_uuid=\"{UUID}\"}} {value}\n");
     // NVML is read every other second.

@@ -6,9 +6,17 @@ use super::http;
 
 /// The value of `name{labels}`.
 pub fn metric(address: SocketAddr, name: &str) -> u64 {
-    let text = read(address);
+    value(&read(address), name).parse().expect("a whole number")
+}
+
+/// The value of `name{labels}`, in seconds.
+pub fn seconds(address: SocketAddr, name: &str) -> f64 {
+    value(&read(address), name).parse().expect("a number of seconds")
+}
+
+fn value<'a>(text: &'a str, name: &str) -> &'a str {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.unwrap_or_else(|| panic!("{name} is not in\n{text}")).parse().expect("a whole number")
+    value.unwrap_or_else(|| panic!("{name} is not in\n{text}"))
 }
 
 /// Batches of a model that left its queue: the last of them may still run.
