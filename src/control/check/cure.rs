@@ -119,7 +119,7 @@ const NEEDS: [&str; 3] = ["needs PyTorch", "needs OpenVINO", "needs TensorFlow"]
 
 /// Backends without an engine here, each with its cure.
 const BACKENDS: &[(&str, &str)] = &[
-    ("dali", "do the same steps in a steps.json (image, resize, normalize) or in a model.py with backend: \"python\""),
+    ("dali", "do the same steps in a steps.json (the kind image) or in a model.py with backend: \"python\""),
     (
         "tensorrt",
         "serve the ONNX file that the plan was built from: put it at 1/model.onnx and give platform: \"onnxruntime_onnx\"",
@@ -140,7 +140,16 @@ const CURES: &[(&str, &str)] = &[
     ("allows maximum batch size", "give the ensemble a max_batch_size that all its steps allow"),
     ("has no field named", "correct its name, or remove the field"),
     ("the model expects", "correct dims and max_batch_size in config.pbtxt to those of the model's file"),
-    ("op_library_filename", "run the model in a model.py with onnxruntime, which can load the library"),
+    (
+        "names code that would run inside the server",
+        "start the server with --allow-model-code-upload=true if you trust the store, or remove model_operations",
+    ),
+    ("which ONNX Runtime alone can load", "pip install onnxruntime"),
+    ("is not there: give an absolute path, or put the library", "put the library beside the model, or name its path"),
+    (
+        "op_library_filename",
+        "put the library, and those that it needs, where the loader finds them: LD_LIBRARY_PATH or LD_PRELOAD",
+    ),
     (
         "torch_aoti",
         "give TorchScript (torch.jit.trace) or ONNX (torch.onnx.export), or load it in a model.py with import torch",
@@ -212,6 +221,30 @@ mod tests {
         check("", version, "named 1", "file m/1/model.onnx");
         check("openvino", "model 'm' needs OpenVINO: not found", "pip install openvino", "package openvino");
         check("onnxruntime", "instance group a has kind KIND_GPU", "--gpu=off", "");
+        let names = "model_operations.op_library_filename";
+        check(
+            "onnxruntime",
+            &format!("'{names}' names code that would run inside the server: …"),
+            "--allow-model-code",
+            "",
+        );
+        check(
+            "onnxruntime",
+            &format!("model 'm' names … ({names}), which ONNX Runtime alone can load"),
+            "pip install",
+            "",
+        );
+        let absent = format!(
+            "{names} of model 'm' names '/x.so', which is not there: give an absolute path, or put the library"
+        );
+        check("onnxruntime", &absent, "put the library beside the model", "");
+        check("onnxruntime", &format!("{names} 'x.so': Failed to load library x.so"), "LD_LIBRARY_PATH", "");
+        check(
+            "dali",
+            "model 'm': backend 'dali', which this server does not have",
+            "the kind image",
+            "library libtriton_dali.so",
+        );
         check("onnxruntime", "something else", "as the reason says", "");
         let nested = RefusedModel { nested: Some("r/group".into()), ..refused("", version) };
         assert!(nested.change().ends_with("--model-repository=r/group"));

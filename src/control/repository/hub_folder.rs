@@ -127,3 +127,16 @@ fn cpu_features() -> CpuFeatures {
     #[cfg(not(target_arch = "x86_64"))]
     CpuFeatures { is_arm64: cfg!(target_arch = "aarch64"), ..CpuFeatures::default() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_depend_on_each_other_run_one_by_one_or_not_at_all() {
+        let config = "backend: \"onnxruntime\"\nmax_batch_size: 32\ndynamic_batching { }\n";
+        assert_eq!(row_by_row(config).unwrap(), "backend: \"onnxruntime\"\nmax_batch_size: 1\n");
+        let several = row_by_row("max_batch_size: 0\n").unwrap_err();
+        assert_eq!(several.text(), "the rows of its network depend on each other, and its requests have several");
+    }
+}

@@ -342,7 +342,7 @@ mod tests {
         let mut all = Vec::new();
         paths(schema::model_config(), "", &mut all);
         assert!(all.len() > 150, "the walk found the fields: {}", all.len());
-        // A field that a later `model_config.proto` adds must be put into one of the three.
+        // A field that a later `model_config.proto` adds must be put into one of the two.
         let is_beneath = |list: &[(&str, &str)], path: &str| {
             list.iter().any(|(above, _)| path == *above || path.starts_with(&format!("{above}.")))
         };

@@ -20,7 +20,7 @@ use crate::model::{ModelSpec, PythonModel};
 /// Bytes of a version's files with which `deuteron check` loads it: an engine reads them in a second or so.
 pub const CHECK_LOAD_SIZE_MAX: u64 = 64 * 1024 * 1024;
 
-/// Entries of a version's directory whose sizes are added up.
+/// Entries of a version's directory whose sizes are added up. Of more it is taken to be large.
 const CHECK_ENTRIES_MAX: usize = 4096;
 
 /// A model without a known fault.
@@ -77,11 +77,11 @@ impl ModelLoader {
             if is_foreign {
                 return self.examine_version(location, opened, version, examined);
             }
-            let size = files_size(&location.source.root.join(location.directory.version_path(version)));
-            if size > CHECK_LOAD_SIZE_MAX {
-                let mib = size >> 20;
+            if !is_small(&location.source.root.join(location.directory.version_path(version))) {
+                let mib = CHECK_LOAD_SIZE_MAX >> 20;
                 examined.notes.push(format!(
-                    "version {version} was not loaded: its files have {mib} MiB; `deuteron config show` loads it"
+                    "version {version} was not loaded, since its files have more than {mib} MiB, or are too many: `deuteron \
+                     config show` loads it"
                 ));
                 return self.examine_version(location, opened, version, examined);
             }
@@ -190,19 +190,45 @@ impl ModelLoader {
     }
 }
 
-/// The bytes of a directory's files, as far as they are counted.
-fn files_size(directory: &Path) -> u64 {
-    let (mut size, mut left) = (0_u64, CHECK_ENTRIES_MAX);
+/// Returns true if a directory's files have at most [`CHECK_LOAD_SIZE_MAX`] bytes.
+fn is_small(directory: &Path) -> bool {
+    let (mut size, mut entries) = (0_u64, 0);
     let mut folders = vec![directory.to_path_buf()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            left = left.saturating_sub(1);
-            let Some(known) = fs::metadata(entry.path()).ok().filter(|_| left > 0) else { continue };
+            entries += 1;
+            let Ok(known) = fs::metadata(entry.path()) else { continue };
             match known.is_dir() {
                 true => folders.push(entry.path()),
                 false => size = size.saturating_add(known.len()),
             }
+            if entries > CHECK_ENTRIES_MAX || size > CHECK_LOAD_SIZE_MAX {
+                return false;
+            }
         }
     }
-    size
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_small_up_to_its_bounds() {
+        let root = std::env::temp_dir().join(format!("deuteron-small-{}", std::process::id()));
+        fs::create_dir_all(root.join("1/more")).unwrap();
+        // Files without contents on the disk.
+        let file = fs::File::create(root.join("1/more/data")).unwrap();
+        file.set_len(CHECK_LOAD_SIZE_MAX).unwrap();
+        assert!(is_small(&root.join("1")));
+        file.set_len(CHECK_LOAD_SIZE_MAX + 1).unwrap();
+        assert!(!is_small(&root.join("1")));
+        fs::create_dir_all(root.join("2")).unwrap();
+        (0..CHECK_ENTRIES_MAX).for_each(|index| fs::write(root.join(format!("2/{index}")), "").unwrap());
+        assert!(is_small(&root.join("2")));
+        fs::write(root.join("2/last"), "").unwrap();
+        assert!(!is_small(&root.join("2")));
+        fs::remove_dir_all(&root).unwrap();
+    }
 }
