@@ -9,20 +9,22 @@ use crate::runtime::executor;
 use crate::runtime::simulation::{SimulatedFault, is_planted};
 use crate::time::Instant;
 
-/// Awaits an answer until its deadline.
+/// Awaits an answer until its deadline. Not an `async fn`, which would hold the answer's future twice.
 ///
 /// # Errors
 /// The answer's, or `DeadlineExceeded` if the deadline passes first.
-pub async fn unless_late<T>(
+pub fn unless_late<T>(
     answer: impl Future<Output = Result<T, Error>>,
     deadline: Option<Instant>,
-) -> Result<T, Error> {
+) -> impl Future<Output = Result<T, Error>> {
     #[cfg(test)]
     let deadline = deadline.filter(|_| !is_planted(SimulatedFault::DeadlineIgnored));
-    let Some(deadline) = deadline else { return answer.await };
-    let late = async {
-        executor::sleep_until(deadline).await;
+    let late = async move {
+        match deadline {
+            Some(deadline) => executor::sleep_until(deadline).await,
+            None => future::pending().await,
+        }
         Err(deadline_exceeded())
     };
-    future::or(answer, late).await
+    future::or(answer, late)
 }

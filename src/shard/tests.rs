@@ -28,11 +28,11 @@ use crate::queue::served_model::{Placement, ServedModel};
 use crate::queue::sync::SegQueue;
 use crate::runtime::executor::{IoPath, Runtime};
 use crate::runtime::ring::spin::Spin;
-use crate::runtime::socket::Listener;
+use crate::runtime::socket::{Listener, Socket};
 use crate::scheduler::{Policy, QueueBounds};
 use crate::shard::connections::listener_kind::ListenerKind;
 use crate::shard::connections::receive_budget::ShardReceiveBudget;
-use crate::shard::connections::{ConnectionBounds, ConnectionRights, ReservedFor};
+use crate::shard::connections::{ConnectionBounds, ConnectionRights, ReservedFor, SlotKind};
 use crate::shard::mailbox::ControlSender;
 use crate::shard::models::model_table::LocalModel;
 use crate::shard::requests::access::AccessEntry;
@@ -42,6 +42,7 @@ use crate::shard::requests::rest;
 use crate::shard::requests::tracing::HttpTrace;
 use crate::shard::server_context::ShardContext;
 use crate::shard::sessions::accept::ACCEPTS_IN_TURN;
+use crate::shard::sessions::http1;
 use crate::tensor::{Datatype, Shape, Tensor};
 use crate::time::Instant;
 use crate::wire::message::{Fields, Message, Method, Reply};
@@ -428,4 +429,17 @@ fn of_many_that_connect_at_once_some_are_accepted_before_others_have_their_turn(
         steps
     });
     assert!(steps.iter().all(|step| *step <= ACCEPTS_IN_TURN) && steps.len() >= 4, "{steps:?}");
+}
+
+/// The trial of slow clients lets a held connection take 16 KiB. Buffers take the rest.
+#[test]
+fn the_future_of_a_connection_fits_the_allocators_class_of_seven_kibibytes() {
+    let size = on_shard(Vec::new(), |shard| async move {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = Socket::from_descriptor(OwnedFd::from(client)).unwrap();
+        let (guard, _) = shard.connections.enter(SlotKind::Client, || None, false, clock::now()).unwrap();
+        size_of_val(&http1::run(&shard, socket, Vec::new(), &guard, FrontEnd::Kserve))
+    });
+    assert!(size <= 7 * 1024, "{size} bytes");
 }

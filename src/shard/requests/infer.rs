@@ -2,6 +2,7 @@
 //! response cache. However a request ends (answered, refused, expired, cancelled), it is counted exactly once.
 
 use std::cell::{Cell, RefCell};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -205,27 +206,47 @@ impl Shard {
         if let Some(CacheLookup::Hit(outputs, stamps)) = lookup {
             return Ok((InferOutcome { outputs, parameters: None, plan: request.plan, stamps }, AnswerPart::Last));
         }
-        let (inferred, part) = self.run_parts(model, request, arrival, sink, has_run).await?;
+        if let InstanceRoute::Ensemble(steps) = model.route() {
+            // As in Triton, an error of a step is the ensemble's answer, not a refusal.
+            has_run.set(true);
+            let (inferred, part) = Box::pin(self.infer_ensemble(model, steps, request, arrival, sink)).await?;
+            self.remember(model, lookup, &inferred);
+            return Ok((inferred, part));
+        }
+        let (begun, model_metrics, plan) = self.begin(model, request, arrival, sink)?;
+        let answer = match begun {
+            BegunRequest::Inline(pending) => Ok(self.inline_answer(model, pending).await),
+            BegunRequest::Queued(waiting) => waiting.answer().await,
+            BegunRequest::Shared(shares) => shares.await,
+            BegunRequest::Refused(error) => Err(error),
+        };
+        let part = answer.as_ref().map_or(AnswerPart::Last, |answer| answer.part);
+        has_run.set(answer.as_ref().is_ok_and(Answer::has_run));
+        let spec = &model.served().spec;
+        let shaped = |outputs: Vec<Tensor>| if part == AnswerPart::End { Ok(outputs) } else { spec.to_client(outputs) };
+        let answer = answer.map(|answer| Answer { outputs: answer.outputs.and_then(shaped), ..answer });
+        let inferred = model_metrics.settle(answer, plan)?;
+        self.remember(model, lookup, &inferred);
+        Ok((inferred, part))
+    }
+
+    /// Keeps an answer that the cache lacked.
+    fn remember(&self, model: &Rc<LocalModel>, lookup: Option<CacheLookup>, inferred: &InferOutcome) {
         if let Some(CacheLookup::Miss(key, took)) = lookup {
             let outputs = inferred.parameters.is_none().then_some(&inferred.outputs[..]);
             self.caches.remember(&self.models, model, key, outputs, took);
         }
-        Ok((inferred, part))
     }
 
-    async fn run_parts(
-        self: &Rc<Self>,
-        model: &Rc<LocalModel>,
+    /// Queues a request, or runs it on the shard's own instance. Not a future: what it needs for that is large, and would count in
+    /// the memory of each connection.
+    fn begin<'a>(
+        self: &'a Rc<Self>,
+        model: &'a Rc<LocalModel>,
         mut request: InferRequest,
         arrival: Arrival,
         sink: Option<Rc<dyn PartSink>>,
-        has_run: &Cell<bool>,
-    ) -> Result<(InferOutcome, AnswerPart), Error> {
-        if let InstanceRoute::Ensemble(steps) = model.route() {
-            // As in Triton, an error of a step is the ensemble's answer, not a refusal.
-            has_run.set(true);
-            return Box::pin(self.infer_ensemble(model, steps, request, arrival, sink)).await;
-        }
+    ) -> Result<(BegunRequest<'a>, ModelMetrics, ResponsePlan), Error> {
         check_free(&arrival.chain, model.served())?;
         let spec = &model.served().spec;
         spec.check_axes(&request.inputs).map_err(|error| error.with_prefix(&check::prefix(&request.plan.id)))?;
@@ -262,34 +283,37 @@ impl Shard {
             details,
             share,
         };
-        let answer = match model.route() {
-            InstanceRoute::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
+        let begun = match model.route() {
+            InstanceRoute::Inline(instance) => BegunRequest::Inline(self.run_inline(model, instance, submission)),
             InstanceRoute::Queue(producer, model_queue) => {
                 let queue = QueueRoute { model, producer, model_queue };
                 match if asks_for_more(spec, &plan) { 1 } else { model_queue.row_shares(rows) } {
-                    0 | 1 => self.enqueue(queue, submission, &plan.id).await,
-                    // Boxed: few requests are split.
-                    shares => Box::pin(self.enqueue_shares(queue, submission, shares, &plan.id)).await,
+                    0 | 1 => self
+                        .submit(queue, submission, &plan.id)
+                        .map_or_else(BegunRequest::Refused, BegunRequest::Queued),
+                    shares => BegunRequest::Shared(Box::pin(self.enqueue_shares(
+                        queue,
+                        submission,
+                        shares,
+                        plan.id.to_string(),
+                    ))),
                 }
             }
             InstanceRoute::Ensemble(_) | InstanceRoute::Released => {
                 self.requests.slots.release(submission.ticket);
-                Err(Error::unavailable("the model version was unloaded"))
+                BegunRequest::Refused(Error::unavailable("the model version was unloaded"))
             }
         };
-        let part = answer.as_ref().map_or(AnswerPart::Last, |answer| answer.part);
-        has_run.set(answer.as_ref().is_ok_and(Answer::has_run));
-        let shaped = |outputs: Vec<Tensor>| if part == AnswerPart::End { Ok(outputs) } else { spec.to_client(outputs) };
-        let answer = answer.map(|answer| Answer { outputs: answer.outputs.and_then(shaped), ..answer });
-        model_metrics.settle(answer, plan).map(|outcome| (outcome, part))
+        Ok((begun, model_metrics, plan))
     }
 
-    async fn run_inline(
+    /// Runs a request on the shard's own instance, whose answer is there then.
+    fn run_inline(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
         instance: &RefCell<Box<dyn Instance>>,
         submission: Submission,
-    ) -> Answer {
+    ) -> PendingAnswer {
         let Submission { ticket, inputs, rows, arrival, sink, details, .. } = submission;
         let completions = self.requests.slots.completions();
         completions.claim(ticket);
@@ -311,20 +335,28 @@ impl Shard {
         let run = || run_guarded(&mut instance.borrow_mut(), batch, served.label("inline"), renew);
         model.set_alive(backend::answering_myself(run) != RunOutcome::Dead);
         self.requests.slots.drain();
+        pending
+    }
+
+    async fn inline_answer(&self, model: &Rc<LocalModel>, pending: PendingAnswer) -> Answer {
         let answer = pending.await;
         // As in Triton, a batch counts only if one of its requests succeeded.
-        if let Some(cells) = served.cells.get(self.index).filter(|_| answer.outputs.is_ok()) {
+        if let Some(cells) = model.served().cells.get(self.index).filter(|_| answer.outputs.is_ok()) {
             cells.batches.count(answer.batch_rows, &answer.stamps);
         }
         answer
     }
 
-    pub(super) async fn enqueue(
+    /// Queues a request for the instances of a model.
+    ///
+    /// # Errors
+    /// The queue's refusal; unavailable if the version was unloaded.
+    pub(super) fn submit(
         self: &Rc<Self>,
         queue: QueueRoute<'_>,
         mut submission: Submission,
         id: &str,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Waiting, Error> {
         let QueueRoute { model, producer, model_queue } = queue;
         let spec = &model.served().spec;
         let mut shape_key = shape_key(spec, &submission.inputs);
@@ -360,18 +392,49 @@ impl Shard {
         if is_stopped && pending.withdraw() {
             return Err(Error::unavailable(format!("{}the model version was unloaded", check::prefix(id))));
         }
-        if let Some(sequence) = sequence {
-            let sequence_guard =
-                SequenceGuard { model_queue: Arc::clone(model_queue), id: Some(sequence), since: queued_at };
+        if let Some(id) = sequence {
+            let sequence = SequenceGuard { model_queue: Arc::clone(model_queue), id: Some(id), since: queued_at };
             let timeout_at = (!timeout.is_zero()).then(|| queued_at + timeout);
-            return unless_late(sequence_guard.answer(pending, timeout_at), deadline).await;
+            return Ok(Waiting { pending, sequence: Some(sequence), timeout_at, deadline });
         }
         let queue = model_queue.policy().queue(room.level);
         let is_rejected = queue.timeout_action == TimeoutAction::Reject;
         let timeout_at = queue.timeout(timeout).filter(|_| is_rejected).map(|timeout| queued_at + timeout);
         let timeout_at = timeout_at.into_iter().chain(asked).min();
-        let answer = answer_unless_expired(pending, timeout_at);
-        unless_late(answer, deadline).await
+        Ok(Waiting { pending, sequence: None, timeout_at, deadline })
+    }
+}
+
+/// A request on its way to its answer.
+enum BegunRequest<'a> {
+    /// It ran on the shard's own instance.
+    Inline(PendingAnswer),
+    Queued(Waiting),
+    /// Its rows run on several instances. Boxed: few requests are split.
+    Shared(Pin<Box<dyn Future<Output = Result<Answer, Error>> + 'a>>),
+    Refused(Error),
+}
+
+/// A queued request, and the instants at which its answer would be late.
+pub(super) struct Waiting {
+    pending: PendingAnswer,
+    /// Its sequence, if it belongs to one.
+    sequence: Option<SequenceGuard>,
+    timeout_at: Option<Instant>,
+    deadline: Option<Instant>,
+}
+
+impl Waiting {
+    /// The answer.
+    ///
+    /// # Errors
+    /// A timeout or deadline that passed before; an unloaded version.
+    pub(super) async fn answer(self) -> Result<Answer, Error> {
+        let Self { pending, sequence, timeout_at, deadline } = self;
+        match sequence {
+            Some(sequence) => unless_late(sequence.answer(pending, timeout_at), deadline).await,
+            None => unless_late(answer_unless_expired(pending, timeout_at), deadline).await,
+        }
     }
 }
 

@@ -25,25 +25,28 @@ impl Shard {
         queue: QueueRoute<'_>,
         mut submission: Submission,
         shares: u32,
-        id: &str,
+        id: String,
     ) -> Result<Answer, Error> {
         let rows = rows_of_shares(submission.rows, shares);
         let Ok(inputs) = split_rows(&submission.inputs, &rows) else {
-            return self.enqueue(queue, submission, id).await;
+            return self.submit(queue, submission, &id)?.answer().await;
         };
         let Some(tickets) = self.requests.open_tickets(submission.ticket, rows.len()) else {
-            return self.enqueue(queue, submission, id).await;
+            return self.submit(queue, submission, &id)?.answer().await;
         };
         let parts = tickets.into_iter().zip(inputs).zip(&rows).zip(0..);
         let parts = parts.map(|(((ticket, inputs), rows), index)| submission.share(index, ticket, inputs, *rows));
-        let running = parts.map(|part| Box::pin(self.enqueue(queue, part, id)) as ShareRun<'_, _>);
+        let running = parts.map(|part| {
+            let queued = self.submit(queue, part, &id);
+            Box::pin(async move { queued?.answer().await }) as ShareRun<'_, _>
+        });
         let answers = all_or_first_error(running.collect()).await?;
         match join(answers, &rows) {
             Some(answer) => Ok(answer),
             None => {
                 queue.model_queue.forbid_row_shares();
                 submission.ticket = self.requests.open_ticket()?;
-                self.enqueue(queue, submission, id).await
+                self.submit(queue, submission, &id)?.answer().await
             }
         }
     }
