@@ -1,5 +1,8 @@
 //! Refusals of the text interfaces before a model runs: full queues and the bounds of keys, in the forms of their paths.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use prost::Message;
 use serde_json::{Value, json};
 
@@ -188,4 +191,66 @@ fn tokens_of_a_key_have_a_rate_over_every_interface() {
         .map(|key| value(&format!("deuteron_api_key_refused_total{{key=\"{key}\",reason=\"tokens\"}}")));
     assert_eq!(refused, [15, 15, 15, 15, 0]);
     assert_eq!(value("deuteron_access_refused_total{reason=\"tokens\"}"), 60);
+}
+
+/// Memory that a client shares.
+struct SharedFile(PathBuf);
+
+impl SharedFile {
+    fn new(name: &str, bytes: &[u8]) -> Self {
+        let path = Path::new("/dev/shm").join(format!("deuteron-{name}-{}", std::process::id()));
+        fs::write(&path, bytes).unwrap();
+        Self(path)
+    }
+
+    fn register(&self, server: &Server, region: &str, size: usize) {
+        let key = format!("/{}", self.0.file_name().unwrap().to_str().unwrap());
+        let path = format!("/v2/systemsharedmemory/region/{region}/register");
+        let body = json!({"key": key, "offset": 0, "byte_size": size});
+        assert_eq!(post(server, &path, Some("free"), &body).status, 200);
+    }
+}
+
+impl Drop for SharedFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn texts_in_shared_memory_take_tokens_and_those_that_cannot_be_read_none() {
+    let folder = Folder::new("text-shared-tokens");
+    add_models(folder.path());
+    let rate = "token_rate = 0.001\ntoken_burst = 4";
+    let keys = entry("shares", "shares", "'infer'", rate) + &entry("free", "free", "'infer', 'admin', 'metrics'", "");
+    let file = KeyFile::new(&keys);
+    let flags = ["--onnx-engine=embedded", "--allow-client-shm=true", &file.flag()];
+    let server = Server::deuteron(folder.path(), &flags);
+    // Two texts with their lengths, 3 and 5 tokens.
+    let texts =
+        ["good", "a text that is cut off"].map(|text| [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat());
+    let bytes = texts.concat();
+    let whole = SharedFile::new("whole", &bytes);
+    whole.register(&server, "whole", bytes.len());
+    let cut = SharedFile::new("cut", &bytes);
+    cut.register(&server, "cut", bytes.len());
+    fs::write(&cut.0, b"").unwrap();
+    let infer = |region: &str| {
+        let shared = json!({"shared_memory_region": region, "shared_memory_byte_size": bytes.len()});
+        let text = json!({"name": "text", "datatype": "BYTES", "shape": [2, 1], "parameters": shared});
+        // The count of tokens is not asked for, so that the estimate counts.
+        let body = json!({"inputs": [text], "outputs": [{"name": "embedding"}]});
+        post(&server, "/v2/models/words/infer", Some("shares"), &body)
+    };
+    for _ in 0..3 {
+        let lost = infer("cut");
+        let text = String::from_utf8_lossy(&lost.body);
+        assert!(lost.status == 400 && text.contains("smaller than when it was registered"), "{}: {text}", lost.status);
+    }
+    assert_eq!(infer("whole").status, 200);
+    let request = http::request("GET", "/metrics", &[("x-api-key", "free")], b"");
+    let page = String::from_utf8(http::exchange(server.metrics(), &request).unwrap().body).unwrap();
+    let line = page.lines().find_map(|line| line.strip_prefix("deuteron_api_key_tokens_total{key=\"shares\"} "));
+    assert_eq!(line, Some("8"), "{page}");
+    assert_eq!(infer("whole").status, 429);
 }

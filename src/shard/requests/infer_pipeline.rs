@@ -94,7 +94,6 @@ where
         arrival.trace = shard.services.traces.sample(front, &model);
     }
     let spec = &model.served().spec;
-    let charge = TokenCharge::take(shard, arrival.payer.take(), spec, &request)?;
     let mut held = None;
     // Futures for shared memory are boxed: they are large, and few requests need them.
     if request.plan.shared.is_some() {
@@ -104,6 +103,8 @@ where
         held = Box::pin(shard.server_context.fetch(spec, gpu, &mut request)).await?;
         arrival.on_device = held.as_ref().and_then(HeldTensors::tensors).cloned();
     }
+    // The texts are complete now, those in shared memory too.
+    let charge = TokenCharge::take(shard, arrival.payer.take(), spec, &request)?;
     let decoded_at = is_timed.then(clock::now);
     let sink = hooks.handle_ready(&model, &request);
     // From here on the request's bytes count against the limit of the model queue.
