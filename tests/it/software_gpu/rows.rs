@@ -162,13 +162,16 @@ impl<'a> Traced<'a> {
 /// Closes all regions, which are on `devices` devices, stops a server, and checks that it released everything to the
 /// driver.
 fn end(server: Server, machine: &Machine, devices: usize) {
-    let ended = || machine.log().matches("end of a context").count();
-    let before = ended();
+    let before = contexts_ended(machine);
     let response = http::post(server.http(), "/v2/cudasharedmemory/unregister", b"").unwrap();
     assert_eq!(response.status, 200, "{}", text(&response));
     // Memory of clients is open in its own context on each device.
-    until("they are closed", || ended() == before + devices);
+    until("they are closed", || contexts_ended(machine) == before + devices);
     super::end(server, machine);
+}
+
+fn contexts_ended(machine: &Machine) -> usize {
+    machine.log().matches("end of a context").count()
 }
 
 const MOVES: [&str; 3] = ["launch: reshape_box"; 3];
@@ -314,6 +317,7 @@ fn a_region_outlives_its_requests_and_the_context_of_the_models() {
         check(&memory.read(500, OUTPUT_ROW), &want, "after a new context");
     }
     // Unregistered while requests are under way: they end as before.
+    let before = contexts_ended(&machine);
     thread::scope(|scope| {
         let asked: Vec<_> = (0..4).map(|_| scope.spawn(|| ask(&server, "gpu", 1, 2, places))).collect();
         until("one is in flight", || {
@@ -327,6 +331,8 @@ fn a_region_outlives_its_requests_and_the_context_of_the_models() {
             assert!([200, 404].contains(&response.status), "{}", text(&response));
         }
     });
+    // A region can be used until the last request that uses it has ended, which may be after its answer.
+    until("no request uses the region", || contexts_ended(&machine) == before + 1);
     let gone = ask(&server, "gpu", 1, 2, places);
     assert!(gone.status == 404 && text(&gone).contains("Unable to find shared memory region"), "{}", text(&gone));
     end(server, &machine, 0);
