@@ -443,3 +443,40 @@ fn a_reader_that_left_or_never_was_stops_nothing() {
     infer_often(&server, 100);
     assert!(server.stop());
 }
+
+/// The lines of a log at info level, each without its head.
+fn info_lines(log: &str) -> impl Iterator<Item = &str> {
+    let lines = log.lines().filter(|line| line.starts_with('I')).filter_map(|line| line.split_once("] "));
+    lines.map(|(_, text)| text.trim_matches('"'))
+}
+
+/// All that a user is told unasked in the life of a server: a line more is a decision about this list.
+#[test]
+fn lines_at_info_level_are_for_users() {
+    let folder = Folder::new("info-lines");
+    repository::add(folder.path(), "square", repository::SQUARE, None);
+    let mut server = Server::deuteron(folder.path(), &["--model-control-mode=explicit", "--load-model=square"]);
+    let post = |path: &str, body: &[u8]| http::post(server.http(), path, body).unwrap().status;
+    assert_eq!(post("/v2/repository/models/square/load", b"{}"), 200);
+    assert_eq!(post("/v2/repository/models/square/unload", b"{}"), 200);
+    assert_eq!(post("/v2/repository/models/absent/load", b"{}"), 404);
+    assert_eq!(http::get(server.http(), "/v2/unknown").unwrap().status, 404);
+    assert!(server.stop().success());
+    let log = server.log();
+    // A machine that pauses shows how long the instances took.
+    let lines: Vec<_> = info_lines(&log).filter(|line| !line.starts_with("made the instance of ")).collect();
+    let wanted = [
+        "loaded 'square' version 1 with square in ",
+        "memory: the process may have ",
+        "Started GRPCInferenceService at 0.0.0.0:",
+        "Started HTTPService at 0.0.0.0:",
+        "Started Metrics Service at 0.0.0.0:",
+        "ready after ",
+        "unloading 'square'",
+        "freed 'square' version 1",
+        "draining after signal 15",
+        "ended",
+    ];
+    let is_as_wanted = lines.iter().zip(wanted).all(|(line, wanted)| line.starts_with(wanted));
+    assert!(is_as_wanted && lines.len() == wanted.len(), "{lines:#?}");
+}

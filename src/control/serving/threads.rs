@@ -26,6 +26,8 @@ use crate::time::Instant;
 
 /// Workers whose cores a log line shows.
 const WORKERS_SHOWN: usize = 16;
+/// Instances that take as long are a line for a user, who waits for them.
+const MAKING_SHOWN: Duration = Duration::from_millis(100);
 
 /// Called with the reason when a thread hits a fault that the server cannot survive. Called from any thread.
 pub type FatalHook = Arc<dyn Fn(&str) + Send + Sync>;
@@ -134,8 +136,9 @@ impl WorkerGroup {
         if count > 0 {
             let ServedModel { spec, version, .. } = &*self.served;
             let instances = if count == 1 { "the instance".to_owned() } else { format!("{count} instances") };
-            let (cores, took) = (&self.cores, log::duration_text(took));
-            log::info(&format!("made {instances} of '{}' version {version} in {took}, on cores {cores}", spec.name));
+            let (cores, shown) = (&self.cores, log::duration_text(took));
+            let line = format!("made {instances} of '{}' version {version} in {shown}, on cores {cores}", spec.name);
+            if took < MAKING_SHOWN { log::verbose(&line) } else { log::info(&line) }
         }
         Ok(took)
     }

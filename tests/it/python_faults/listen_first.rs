@@ -72,6 +72,6 @@ fn without_the_flag_nobody_listens_until_the_models_are_loaded() {
     assert!(http::get(address, "/v2/health/live").is_err());
     std::fs::write(folder.path().join("go-on"), "").unwrap();
     let mut server = starter.join().unwrap();
-    assert!(server.log().contains("made the instance of 'waits' version 1 in "), "{}", server.log());
+    assert!(server.log().contains("loaded 'waits' version 1 with python in "), "{}", server.log());
     assert!(server.stop().success());
 }
