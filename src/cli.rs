@@ -301,7 +301,7 @@ fn commands() -> Vec<clap::Command> {
             .args(settings::arguments())
             .after_help(AFTER_HELP),
         command("ask", "Send a request to a model and print its answer")
-            .override_usage("deuteron ask MODEL --input [NAME=]VALUE... [--url=http[s]://HOST:PORT]")
+            .override_usage("deuteron ask MODEL --input [NAME=]VALUE... [--url=http[s]://HOST:PORT]\n       deuteron ask --list [--url=http[s]://HOST:PORT]")
             .args(question::arguments())
             .args(loadgen::flags::tls::arguments()),
         command(

@@ -26,7 +26,8 @@ pub fn run(question: &ModelQuestion) -> ExitCode {
     };
     let is_good = status == 200;
     let text = String::from_utf8_lossy(&body);
-    let line = if is_good { text.into_owned() } else { format!("{} answers {status}: {text}", question.model) };
+    let asked = question.model.as_deref().unwrap_or(&question.server.authority);
+    let line = if is_good { text.into_owned() } else { format!("{asked} answers {status}: {text}") };
     let needs_tls = status == 400 && !question.server.has_tls && PLAIN_REFUSALS.iter().any(|part| line.contains(part));
     let line =
         if needs_tls { format!("{}\nuse --url=https://{}", line.trim_end(), question.server.authority) } else { line };
@@ -41,11 +42,11 @@ pub fn run(question: &ModelQuestion) -> ExitCode {
 
 /// Returns the answer; the error is a line for a person.
 fn ask(question: &ModelQuestion) -> Result<HttpAnswer, String> {
-    let model = &question.model;
     let authority = &question.server.authority;
     let cannot = |error: io::Error| format!("{authority} cannot be asked: {error}");
     let tls = if question.server.has_tls { CommandTls::open(&question.tls, authority)? } else { CommandTls::default() };
     let mut client = HttpClient::connect(authority, &tls).map_err(cannot)?;
+    let Some(model) = &question.model else { return list(&mut client, &question.headers).map_err(cannot) };
     let post = |client: &mut HttpClient, path: &str, kind: &str, body: &[u8]| {
         client.post(path, kind, &question.headers, body).map_err(cannot)
     };
@@ -77,6 +78,29 @@ fn ask(question: &ModelQuestion) -> Result<HttpAnswer, String> {
     }
     let values: Vec<_> = values.iter().map(|(name, value)| (*name, value.as_str())).collect();
     post(&mut client, &format!("/v2/models/{model}/generate"), "application/json", &generate_body(&values))
+}
+
+/// Returns the names of the models that serve, a line each, instead of the body of an answer: from the list that KServe's servers
+/// have, or the index of Triton's.
+fn list(client: &mut HttpClient, headers: &[String]) -> io::Result<HttpAnswer> {
+    let listed = client.get("/v2/models", headers)?;
+    let listed = match listed.status {
+        404 | 405 => client.post("/v2/repository/index", "application/json", headers, br#"{"ready":true}"#)?,
+        _ => listed,
+    };
+    let body = if listed.status == 200 { model_names(&listed.body) } else { None };
+    Ok(body.map_or(listed.clone(), |body| HttpAnswer { json_size: body.len(), body, ..listed }))
+}
+
+/// The names in a list or an index of models, each once; `None` for another document.
+fn model_names(listed: &[u8]) -> Option<Vec<u8>> {
+    let document = Document::parse(listed, &[]).ok()?;
+    let models = document.root().get("models").unwrap_or_else(|| document.root());
+    let names = models.elements().filter_map(|model| model.as_str().or_else(|| model.get("name")?.as_str()));
+    let mut names: Vec<_> = names.collect();
+    names.sort_unstable();
+    names.dedup();
+    Some(names.join("\n").into_bytes())
 }
 
 /// Returns the name of a model's only input that must be given, from its metadata and its configuration.
@@ -143,5 +167,17 @@ mod tests {
         check("a \"text\"", "\"a \\\"text\\\"\"");
         check("[1, 2", "\"[1, 2\"");
         check("", "\"\"");
+    }
+
+    #[test]
+    fn names_come_from_the_list_of_a_server_or_from_the_index_of_triton() {
+        let check = |listed: &str, want: Option<&str>| {
+            let names = model_names(listed.as_bytes()).map(|names| String::from_utf8(names).unwrap());
+            assert_eq!(names.as_deref(), want, "{listed}");
+        };
+        check(r#"{"models":["b","a"]}"#, Some("a\nb"));
+        check(r#"[{"name":"a","version":"1"},{"name":"a","version":"2"},{"name":"c"}]"#, Some("a\nc"));
+        check(r#"{"models":[]}"#, Some(""));
+        check("<html>", None);
     }
 }

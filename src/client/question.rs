@@ -1,4 +1,4 @@
-//! `deuteron ask`: one request to a model, from the command line. Pure: reads the arguments.
+//! `deuteron ask`: one request to a model, from the command line, or the names of the models. Pure: reads the arguments.
 
 use clap::{Arg, ArgAction, ArgMatches, ValueHint};
 
@@ -13,8 +13,8 @@ pub struct ModelQuestion {
     pub server: AskedServer,
     /// The files of its TLS.
     pub tls: TlsFiles,
-    /// The model.
-    pub model: String,
+    /// The model; `None` if the names of the models are asked for.
+    pub model: Option<String>,
     /// The inputs, in the order of the arguments.
     pub inputs: Vec<GivenInput>,
     /// Header fields of the request, each `NAME: VALUE`.
@@ -31,11 +31,17 @@ pub struct GivenInput {
 }
 
 const MODEL: &str = "MODEL";
+const LIST: &str = "list";
 
 /// Returns the arguments of the command, without those of TLS.
-pub fn arguments() -> [Arg; 4] {
+pub fn arguments() -> [Arg; 5] {
     [
-        Arg::new(MODEL).required(true).help("The model's name"),
+        Arg::new(MODEL).required_unless_present(LIST).help("The model's name"),
+        Arg::new(LIST)
+            .long(LIST)
+            .action(ArgAction::SetTrue)
+            .conflicts_with_all([MODEL, "input"])
+            .help("Print the names of the models that serve, a line each, instead of a request to one"),
         Arg::new("input")
             .long("input")
             .short('i')
@@ -60,25 +66,13 @@ impl ModelQuestion {
     /// Reads the arguments. `local` is the server that was started in the same surroundings, if that is not the usual one. The
     /// error is one line for a person.
     pub fn read(matches: &ArgMatches, local: Option<String>, variables: Variables<'_>) -> Result<Self, String> {
-        let model = matches.get_one::<String>(MODEL).cloned().unwrap_or_default();
         let server = match matches.get_one::<String>("url") {
             Some(url) => AskedServer::read(url)?,
             None => AskedServer { authority: local.unwrap_or_else(|| "127.0.0.1:8000".to_owned()), has_tls: false },
         };
         let tls = tls::read(matches, server.has_tls, variables)?;
-        if model.is_empty() || !model.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/') {
-            return Err(format!("'{model}' is no name of a model"));
-        }
-        let values = matches.get_many::<String>("input").unwrap_or_default();
-        let inputs: Vec<_> = values.map(|text| GivenInput::of(text)).collect();
-        if inputs.is_empty() {
-            return Err(format!(
-                "an input is missing, as in `deuteron ask {model} --input 'a text'` or `--input picture.jpg`"
-            ));
-        }
-        if inputs.len() > 1 && inputs.iter().any(|input| input.name.is_none()) {
-            return Err("several inputs need their names, as in --input NAME=VALUE".to_owned());
-        }
+        let model = matches.get_one::<String>(MODEL).cloned();
+        let inputs = model.as_ref().map_or_else(|| Ok(Vec::new()), |model| read_inputs(matches, model))?;
         let headers: Vec<String> = matches.get_many::<String>("header").unwrap_or_default().cloned().collect();
         let is_field = |text: &String| text.contains(':') && !text.bytes().any(|byte| byte.is_ascii_control());
         if let Some(wrong) = headers.iter().find(|text| !is_field(text)) {
@@ -86,6 +80,24 @@ impl ModelQuestion {
         }
         Ok(Self { server, tls, model, inputs, headers })
     }
+}
+
+/// The inputs of a request to a model.
+fn read_inputs(matches: &ArgMatches, model: &str) -> Result<Vec<GivenInput>, String> {
+    if model.is_empty() || !model.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/') {
+        return Err(format!("'{model}' is no name of a model"));
+    }
+    let values = matches.get_many::<String>("input").unwrap_or_default();
+    let inputs: Vec<_> = values.map(|text| GivenInput::of(text)).collect();
+    if inputs.is_empty() {
+        return Err(format!(
+            "an input is missing, as in `deuteron ask {model} --input 'a text'` or `--input picture.jpg`"
+        ));
+    }
+    if inputs.len() > 1 && inputs.iter().any(|input| input.name.is_none()) {
+        return Err("several inputs need their names, as in --input NAME=VALUE".to_owned());
+    }
+    Ok(inputs)
 }
 
 impl GivenInput {

@@ -16,6 +16,29 @@ fn ask(url: &str, arguments: &[&str]) -> Output {
     command.arg("ask").args(arguments).args(["--url", url]).output().unwrap()
 }
 
+/// The words that bash offers for the last word of a line, or for that before a flag which follows it.
+fn completed(line: &str) -> String {
+    let script = r#"
+        source <("$PROGRAM" completions bash)
+        deuteron() { "$PROGRAM" "$@"; }
+        COMP_LINE=$1; COMP_WORDS=($1); COMP_CWORD=$2
+        _deuteron_with_models deuteron "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+        echo "${COMPREPLY[*]}""#;
+    let words = line.split_whitespace().count();
+    let at = if line.contains("ask te") {
+        2
+    } else if line.ends_with(' ') {
+        words
+    } else {
+        words - 1
+    };
+    let mut command = Command::new("bash");
+    command.env("PROGRAM", env!("CARGO_BIN_EXE_deuteron")).args(["-c", script, "bash", line, &at.to_string()]);
+    let output = command.output().unwrap();
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
+
 #[test]
 fn a_model_is_asked_with_a_text_json_a_file_and_by_the_names_of_its_inputs() {
     let folder = Folder::new("ask");
@@ -43,6 +66,15 @@ fn a_model_is_asked_with_a_text_json_a_file_and_by_the_names_of_its_inputs() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(code) && error.contains(want), "{arguments:?}: {error}");
     };
+    let listed = ask(&url, &["--list"]);
+    assert_eq!(String::from_utf8_lossy(&listed.stdout), "sum\ntext\n");
+    for (line, want) in [
+        (format!("deuteron ask te --url={url}"), "text"),
+        (format!("deuteron bench -u {url} -m "), "sum text"),
+        (format!("deuteron bench -u {url} --model-name s"), "sum"),
+    ] {
+        assert_eq!(completed(&line), want, "{line}");
+    }
     refused(&url, &["sum", "--input", "[1]"], 1, "the inputs of sum are a, b: give their names");
     refused(&url, &["absent", "--input", "x"], 1, "absent answers 404");
     refused(&url, &["text"], 2, "an input is missing, as in `deuteron ask text --input 'a text'`");
