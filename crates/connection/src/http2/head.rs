@@ -36,6 +36,8 @@ pub(super) struct HeadSpace {
     list_size: usize,
     count: usize,
     fault: Option<&'static str>,
+    /// True if a value had white space around it, which only the metadata of gRPC may have.
+    has_blanks: bool,
     has_regular: bool,
     method: Option<RequestVerb>,
     has_scheme: bool,
@@ -102,6 +104,9 @@ impl HeadDecoder {
     }
 }
 
+/// RFC 9113 §8.2.1.
+const FIELD_BYTES: &str = "a field has bytes that it must not have";
+
 /// The verb, with the two that a target's form depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestVerb {
@@ -122,15 +127,20 @@ impl HeadSpace {
     }
 
     /// Adds a field. Every one is looked at, so that the block is decoded to its end.
-    pub(super) fn handle_field(&mut self, field: HeaderField<'_>, list_size_max: usize) {
+    pub(super) fn handle_field(&mut self, mut field: HeaderField<'_>, list_size_max: usize) {
         self.count += 1;
         self.list_size = self.list_size.saturating_add(field.size());
         if self.list_size > list_size_max || self.fault.is_some() {
             return;
         }
+        if !field.is_valid
+            && let Some(stripped) = field.without_blanks()
+        {
+            self.has_blanks = true;
+            field = stripped;
+        }
         if !field.is_valid {
-            // §8.2.1.
-            self.fault = Some("a field has bytes that it must not have");
+            self.fault = Some(FIELD_BYTES);
         } else if field.name.is_pseudo() {
             self.handle_pseudo(field);
         } else {
@@ -208,6 +218,7 @@ impl HeadSpace {
     pub(super) fn check_trailers(&self) -> Result<(), &'static str> {
         match self.fault {
             Some(fault) => Err(fault),
+            None if self.has_blanks => Err(FIELD_BYTES),
             None if self.method.is_some() || self.has_scheme || self.has_path || self.has_authority => {
                 Err("a pseudo-header field in trailers")
             }
@@ -219,6 +230,9 @@ impl HeadSpace {
     pub(super) fn check_request(&self) -> Result<(), &'static str> {
         if let Some(fault) = self.fault {
             return Err(fault);
+        }
+        if self.has_blanks && !self.is_grpc {
+            return Err(FIELD_BYTES);
         }
         let Some(method) = self.method else { return Err("no :method") };
         if method == RequestVerb::Connect {
@@ -426,6 +440,20 @@ mod tests {
         bad(":method=CONNECT, :authority=a, :path=/");
         bad(":method=CONNECT");
         bad(":method=GET, x=y, :scheme=http, :path=/, :authority=a");
+    }
+
+    #[test]
+    fn white_space_around_the_metadata_of_grpc_is_stripped_and_of_others_refused() {
+        let call = "content-type=application/grpc";
+        for text in [format!("{GET}, {call}, x= a b\t"), format!("{GET}, x= a b\t, {call}")] {
+            let mut space = space(&text);
+            assert_eq!(space.check_request(), Ok(()), "{text}");
+            assert_eq!(space.take_fields().get("x"), Some(&b"a b"[..]));
+        }
+        for more in ["te= trailers", "content-length=1 ", "x= a\n", ":path= /"] {
+            assert!(space(&format!("{GET}, {call}, {more}")).check_request().is_err(), "{more}");
+        }
+        assert!(space("x= a").check_trailers().is_err());
     }
 
     #[test]

@@ -26,6 +26,16 @@ impl<'a> HeaderField<'a> {
         Self { name, name_text, value, is_valid }
     }
 
+    /// The field without white space around its value, which the value of no other field may have: the metadata of gRPC may, and a
+    /// server may strip it (gRPC over HTTP/2, `ASCII-Value`). `None` if the connection acts on the field or has another fault.
+    pub fn without_blanks(self) -> Option<Self> {
+        let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+        let begin = self.value.iter().position(|byte| !is_blank(byte)).unwrap_or(self.value.len());
+        let end = self.value.iter().rposition(|byte| !is_blank(byte)).map_or(begin, |last| last + 1);
+        let stripped = Self::new(self.name_text, self.value.get(begin..end)?);
+        (stripped.name == FieldName::Other && stripped.is_valid).then_some(stripped)
+    }
+
     /// Bytes that it counts against the limit on a field section (RFC 9113 §6.5.2).
     #[inline]
     pub const fn size(&self) -> usize {
@@ -155,7 +165,12 @@ mod tests {
         }
         for value in [&b" a"[..], b"a ", b"\ta", b"a\t", b" "] {
             assert!(!HeaderField::new(b"a", value).is_valid, "{value:?}");
+            let stripped = HeaderField::new(b"a", value).without_blanks();
+            let want = if value == b" " { b"" } else { &b"a"[..] };
+            assert_eq!(stripped.map(|field| (field.value, field.is_valid)), Some((want, true)), "{value:?}");
         }
+        assert_eq!(HeaderField::new(b"te", b"trailers ").without_blanks(), None, "the connection acts on it");
+        assert_eq!(HeaderField::new(b"a", b" \n ").without_blanks(), None, "it has another fault");
         assert!(!HeaderField::new(b"", b"").is_valid);
         assert!(HeaderField::new(b":path", b"/").is_valid && !HeaderField::new(b":path", b"/\n").is_valid);
     }
