@@ -75,12 +75,18 @@ fn names_and_values(table: &mut Table) {
         ("NUL", &b"a\0b"[..]),
         ("CR", b"a\rb"),
         ("LF", b"a\nb"),
-        ("a blank before", b" a"),
-        ("a blank behind", b"a "),
-        ("a tab before", b"\ta"),
-        ("a tab behind", b"a\t"),
     ] {
         let lines = [block(&[]), field(b"x-value", text)].concat();
+        malformed(table, "9113 §8.2.1", format!("a value with {name}"), &lines);
+    }
+    // Metadata of gRPC may have them, and gRPC's clients send them.
+    for (name, text) in
+        [("a blank before", &b" a"[..]), ("a blank behind", b"a "), ("a tab before", b"\ta"), ("a tab behind", b"a\t")]
+    {
+        let lines = [block(&[]), field(b"x-value", text)].concat();
+        let messages = vec![[head(1, &lines), body(1)].concat()];
+        table.add("gRPC ASCII-Value", format!("metadata with {name}"), messages, Want::Answers(vec![1]));
+        let lines = [block(&[("content-type", "text/plain")]), field(b"x-value", text)].concat();
         malformed(table, "9113 §8.2.1", format!("a value with {name}"), &lines);
     }
     let lines = [block(&[]), field(b"x-value", b"a \t\xe4\xff~"), field(b"x-empty", b"")].concat();
