@@ -196,8 +196,18 @@ fn a_sequence_waits_for_a_slot_no_longer_than_its_timeout_and_no_longer_than_its
     let mut client = http::Connection::open(server.http()).unwrap();
     client.send(&http::request("POST", "/v2/models/m/infer", &[], body.as_bytes())).unwrap();
     wait_until("it waits", || sequences(&server, "backlog") == 1);
-    drop(client);
-    wait_until("it has ended", || ended(&server, "cancel") == 1);
+    let of_model = |name: &str, more: &str| {
+        metrics::metric(server.metrics(), &format!("nv_inference_{name}{{model=\"m\",{more}version=\"1\"}}"))
+    };
+    thread::scope(|scope| {
+        let second = scope.spawn(|| send(&server, "3", "", 1));
+        wait_until("both wait", || of_model("pending_request_count", "") == 2);
+        drop(client);
+        let cancelled = second.join().unwrap().unwrap_err();
+        assert!(cancelled.contains("a request before this one was cancelled"), "{cancelled}");
+    });
+    wait_until("both are counted", || of_model("request_failure", "reason=\"CANCELED\",") == 2);
+    assert_eq!(ended(&server, "cancel"), 1);
     assert_eq!((sequences(&server, "backlog"), sequences(&server, "active")), (0, 1));
     thread::scope(|scope| {
         let next = scope.spawn(|| send(&server, "4", "^$", 40));

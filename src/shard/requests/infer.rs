@@ -568,7 +568,12 @@ impl ModelMetrics {
             Ok(answer) if answer.has_run() && !answer.outputs.as_ref().is_err_and(is_refusal) => {
                 self.count_failure(FailureReason::Backend);
             }
-            _ => self.count_failure(FailureReason::Rejected),
+            refused => {
+                let error = refused.as_ref().map_or_else(Some, |answer| answer.outputs.as_ref().err());
+                // Its sequence has ended, since another request of it was cancelled.
+                let is_cancelled = error.is_some_and(|error| error.code() == Code::Cancelled);
+                self.count_failure(if is_cancelled { FailureReason::Canceled } else { FailureReason::Rejected });
+            }
         }
         let Answer { outputs, parameters, stamps, .. } = answer?;
         Ok(InferOutcome { outputs: outputs?, parameters, plan, stamps })
