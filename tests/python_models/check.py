@@ -103,6 +103,18 @@ def a_request_says_who_it_is(clients):
         assert seen[:2] == ["request_id 'mine'", "correlation_id 77"], seen
         assert seen[4] == 'parameters {"number": 5, "word": "hello", "yes": true}', seen
         assert seen[3] == "timeout 9000000", seen
+    # tritonclient for HTTP refuses numpy's integers itself: its JSON has none.
+    result = clients["grpc"].infer(
+        "request_echo",
+        inputs(grpc, x=np.array([1], dtype=np.int32)),
+        sequence_id=np.int64(78),
+        sequence_start=True,
+        priority=np.uint8(0),
+        timeout=np.int32(8_000_000),
+        parameters={"number": 6},
+    )
+    seen = [line.decode() for line in result.as_numpy("seen")]
+    assert seen[1] == "correlation_id 78" and seen[3] == "timeout 8000000", seen
 
 
 @check

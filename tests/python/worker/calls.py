@@ -93,6 +93,25 @@ class Calls(WorkerTest):
         self.assertEqual((calls[0].details["correlation"], calls[0].outputs), ("text", ["A", "B"]))
         self.assertEqual(calls[0].inputs[0][1], brain)
 
+    def test_integers_of_numpy_are_integers(self):
+        server = self.evaluator()
+        code = (
+            "pb.InferenceRequest(np.str_('id'), np.%s(5), [], [], 'other', np.int8(3), np.uint8(1), np.int16(2500), "
+            "parameters={'a': np.int64(-7), 'b': np.bool_(True), 'c': np.str_('d')}).exec().has_error()"
+        )
+        for kind in ["int64", "uint64", "int32", "uint8"]:
+            text, calls = self.answered(server, code % kind, lambda call: server.reply_call(call))
+            known = calls[0].details
+            told = (text, calls[0].version, *(known[name] for name in ("id", "correlation", "flags", "timeout")))
+            self.assertEqual(told, ("False", 3, "id", 5, 1, 2500), kind)
+            self.assertEqual(known["parameters"], '{"a": -7, "b": true, "c": "d"}')
+        request = "pb.InferenceRequest(model_name='x', inputs=[], requested_output_names=[], correlation_id=%s)"
+        self.assertEqual(
+            self.evaluate(server, request % "np.float32(1)"),
+            "TritonModelException: Correlation ID must be integer or string",
+        )
+        self.assertTrue(self.evaluate(server, request % "np.int64(-1)").startswith("TypeError: __init__()"))
+
     def test_the_parent_is_unknown_in_a_larger_batch(self):
         server = self.evaluator()
         calls = []

@@ -97,7 +97,8 @@ def checked_request(
         details.timeout = _number(timeout, 0, 2**64 - 1, refusal)
     if isinstance(correlation_id, str):
         details.correlation = correlation_id
-    elif isinstance(correlation_id, int):
+    elif hasattr(correlation_id, "__index__"):
+        # An `int`, or an integer of numpy, for which Triton has the error below.
         details.correlation = _number(correlation_id, 0, 2**64 - 1, refusal)
     else:
         raise TritonModelException("Correlation ID must be integer or string")

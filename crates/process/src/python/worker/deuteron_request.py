@@ -7,7 +7,7 @@ import enum
 import json
 from struct import Struct
 
-from numpy import ndarray
+from numpy import bool_, integer, ndarray
 
 import deuteron_channel as channel
 from deuteron_channel import U32, U64, frame, str32
@@ -167,11 +167,15 @@ class InferenceResponse:
 
 
 def parameters_json(parameters):
-    """The JSON text of parameters, which are flat: names to `bool`, `int` or `str`."""
+    """The JSON text of parameters, which are flat: names to `bool`, `int` or `str`, or to numpy's of these."""
     if not isinstance(parameters, dict):
         # As Triton's binding names a dict.
         raise TritonModelException("Expect N8pybind114dictE, got " + str(type(parameters)))
+    plain = {}
     for name, value in parameters.items():
+        if isinstance(value, (bool_, integer)):
+            value = value.item()
+        plain[name] = value
         if not isinstance(name, str):
             raise TritonModelException("Expect parameters keys to have type str, found type " + str(type(name)))
         if not isinstance(value, (bool, int, str)):
@@ -185,7 +189,7 @@ def parameters_json(parameters):
         raise TritonModelException(
             "Expect at most " + str(PARAMETERS_MAX) + " parameters, found " + str(len(parameters))
         )
-    return json.dumps(parameters)
+    return json.dumps(plain)
 
 
 def wire_json(text):
