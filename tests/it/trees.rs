@@ -75,6 +75,8 @@ fn tree_models_are_served_without_a_configuration_and_inline() {
         ("json", "xgboost-tweedie.json", "xgboost.json"),
         ("ubj", "xgboost-classes.ubj", "xgboost.ubj"),
         ("old_name", "xgboost-classes.ubj", "xgboost.model"),
+        ("old_format", "xgboost-binary.model", "xgboost.model"),
+        ("without_mark", "xgboost-unmarked.model", "model.bst"),
         ("text", "lightgbm-each.txt", "model.txt"),
         ("checkpoint", "sklearn-forest.tl", "checkpoint.tl"),
         ("plain", "xgboost-logistic.json", "model.json"),
@@ -152,9 +154,19 @@ fn models_trained_at_random_answer_as_their_libraries_do_to_the_last_bit() {
     if !is_asked_for("models") {
         return;
     }
-    let Some(environment) = Environment::create("trees", "tests/trees/requirements.txt", &["python3"]) else { return };
+    for (name, requirements, script) in
+        [("trees", "requirements.txt", "forests.py"), ("trees-binary", "requirements-binary.txt", "binary.py")]
+    {
+        let requirements = format!("tests/trees/{requirements}");
+        let Some(environment) = Environment::create(name, &requirements, &["python3"]) else { return };
+        check_trained(&environment, script);
+    }
+}
+
+/// Trains models by a script and compares the server's answers with those beside them.
+fn check_trained(environment: &Environment, script: &str) {
     let folder = Folder::new("trees");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trees/forests.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trees").join(script);
     // Other models each run.
     let seed = std::env::var("DEUTERON_SEED").unwrap_or_else(|_| (std::process::id() % 10_000).to_string());
     let made = folder.path().join("made");
@@ -174,6 +186,7 @@ fn models_trained_at_random_answer_as_their_libraries_do_to_the_last_bit() {
             "ubj" => "xgboost.ubj",
             "txt" => "model.txt",
             "tl" => "checkpoint.tl",
+            "model" => "xgboost.model",
             _ => continue,
         };
         let version = repository.join(format!("{stem}-{end}")).join("1");
@@ -181,7 +194,7 @@ fn models_trained_at_random_answer_as_their_libraries_do_to_the_last_bit() {
         fs::copy(&file, version.join(name)).unwrap();
         names.push((format!("{stem}-{end}"), file));
     }
-    assert!(names.len() >= ROUNDS * 3, "{} models", names.len());
+    assert!(names.len() >= ROUNDS, "{} models", names.len());
     let server = Server::deuteron(&repository, &[]);
     let read = |file: PathBuf| -> Vec<f32> {
         fs::read(file).unwrap().as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect()

@@ -5,11 +5,13 @@
 //! has, and each leaf has its values.
 
 mod check;
+mod field_reader;
 mod lightgbm;
 mod treelite;
 mod ubjson;
 mod value;
 mod xgboost;
+mod xgboost_binary;
 
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,8 @@ pub enum TreeFormat {
     LightGbm,
     /// Treelite's checkpoint (`Model.serialize`), also the format of scikit-learn's models.
     Treelite,
+    /// XGBoost's binary format, the default until 2.0 and gone since 3.1.
+    XgboostBinary,
     /// XGBoost's JSON (`Booster.save_model` with a name that ends in `.json`).
     XgboostJson,
     /// XGBoost's binary JSON.
@@ -37,6 +41,8 @@ impl TreeFormat {
     pub fn of(file: &[u8]) -> Option<Self> {
         let text = file.trim_ascii_start();
         match file {
+            // Its first field, the base score, has the first bytes of any other format for some number.
+            _ if xgboost_binary::is_file(file) => Some(Self::XgboostBinary),
             // A Treelite checkpoint begins with its version: the major one as a little-endian word.
             [3 | 4, 0, 0, 0, ..] => Some(Self::Treelite),
             // UBJSON has the length of a name behind the brace, JSON the quotation mark of one.
@@ -52,6 +58,7 @@ impl TreeFormat {
         match self {
             Self::LightGbm => "lightgbm",
             Self::Treelite => "treelite_checkpoint",
+            Self::XgboostBinary => "xgboost",
             Self::XgboostJson => "xgboost_json",
             Self::XgboostUbjson => "xgboost_ubj",
         }
@@ -63,6 +70,7 @@ impl fmt::Display for TreeFormat {
         f.write_str(match self {
             Self::LightGbm => "LightGBM text",
             Self::Treelite => "a Treelite checkpoint",
+            Self::XgboostBinary => "XGBoost's old binary format",
             Self::XgboostJson => "XGBoost JSON",
             Self::XgboostUbjson => "XGBoost UBJSON",
         })
@@ -305,6 +313,7 @@ pub fn decode(file: &[u8], format: Option<TreeFormat>) -> Result<TreeModel, Erro
     let model = match format {
         TreeFormat::LightGbm => lightgbm::decode(file),
         TreeFormat::Treelite => treelite::decode(file),
+        TreeFormat::XgboostBinary => xgboost_binary::decode(file),
         TreeFormat::XgboostJson => value::from_json(file).and_then(|value| xgboost::decode(&value, format)),
         TreeFormat::XgboostUbjson => ubjson::decode(file).and_then(|value| xgboost::decode(&value, format)),
     };
@@ -324,6 +333,16 @@ enum TreeFault {
     Unsupported(String),
 }
 
+impl TreeFault {
+    /// The fault of a part.
+    fn within(self, part: &str) -> Self {
+        match self {
+            Self::Broken(why) => Self::Broken(format!("{part}: {why}")),
+            Self::Unsupported(what) => Self::Unsupported(format!("{part}: {what}")),
+        }
+    }
+}
+
 impl From<String> for TreeFault {
     fn from(why: String) -> Self {
         Self::Broken(why)
@@ -334,10 +353,8 @@ fn no_format(file: &[u8], wanted: Option<TreeFormat>, found: Option<TreeFormat>)
     let found = match found {
         Some(found) => found.to_string(),
         None if file.is_empty() => "an empty file".to_owned(),
-        // XGBoost's old binary format begins with `binf` or with the base score, which is not text.
-        None if file.starts_with(b"binf") || wanted.is_none() => {
-            "neither XGBoost JSON or UBJSON, nor LightGBM text, nor a Treelite checkpoint (XGBoost's old binary format \
-             is not read: load it with XGBoost 3.0 or older and save it as xgboost.ubj)"
+        None if wanted.is_none() => {
+            "neither XGBoost JSON, UBJSON or its old binary format, nor LightGBM text, nor a Treelite checkpoint"
                 .to_owned()
         }
         None => "something else".to_owned(),

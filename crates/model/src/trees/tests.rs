@@ -6,6 +6,7 @@ use base::limits::TREE_NODES_MAX;
 
 const XGBOOST: &str = include_str!("../../../../fuzz/corpus/trees/xgboost.json");
 const UBJSON: &[u8] = include_bytes!("../../../../fuzz/corpus/trees/xgboost.ubj");
+const BINARY: &[u8] = include_bytes!("../../../../fuzz/corpus/trees/xgboost.model");
 const LIGHTGBM: &str = include_str!("../../../../fuzz/corpus/trees/lightgbm.txt");
 const TREELITE: &[u8] = include_bytes!("../../../../fuzz/corpus/trees/forest.tl");
 
@@ -25,10 +26,18 @@ fn formats_are_told_apart_by_their_first_bytes() {
     check(LIGHTGBM.as_bytes(), Some(TreeFormat::LightGbm));
     check(TREELITE, Some(TreeFormat::Treelite));
     check(b"", None);
-    check(b"binf\0\0", None);
+    check(BINARY, Some(TreeFormat::XgboostBinary));
+    check(&BINARY[4..], Some(TreeFormat::XgboostBinary));
+    let with_base_score = |bytes: &[u8]| [bytes, &BINARY[8..]].concat();
+    check(&with_base_score(b"{\"x\""), Some(TreeFormat::XgboostBinary));
+    check(&with_base_score(&[3, 0, 0, 0]), Some(TreeFormat::XgboostBinary));
+    check(&with_base_score(b"\x80\x04pi")[..160], None);
     check(b"\x80\x04pickle", None);
     assert_eq!(refusal(b""), "the file is an empty file");
-    assert!(refusal(b"binf").contains("XGBoost's old binary format is not read: load it with XGBoost 3.0 or older"));
+    assert_eq!(
+        refusal(b"\x80\x04pickle"),
+        "the file is neither XGBoost JSON, UBJSON or its old binary format, nor LightGBM text, nor a Treelite checkpoint"
+    );
 }
 
 /// A text with a part of it replaced.
@@ -81,6 +90,52 @@ fn a_broken_ubjson_document_is_refused_with_its_place() {
     check(&[b"{i\x01a".as_slice(), &[b'['; 200]].concat(), "it is nested deeper than 100");
     let many = vec![b'Z'; TREE_VALUES_MAX + 1];
     check(&[b"{i\x01a[".as_slice(), &many].concat(), "it has more than 4194304 values outside of arrays of numbers");
+}
+
+#[test]
+fn a_broken_model_in_xgboosts_old_binary_format_is_refused_by_what_is_wrong_in_it() {
+    let check = |at: usize, bytes: &[u8], want: &str| {
+        let mut file = BINARY.to_vec();
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        let got = refusal(&file);
+        assert!(got.contains(want), "{at}: {got}");
+    };
+    // The mark, the learner, the names, and the head of the trees.
+    let (learner, objective, booster) = (4, 140, 163);
+    let trees = booster + 8 + 4;
+    let (tree, node) = (trees + 160, trees + 160 + 148);
+    check(learner, &2.0_f32.to_le_bytes(), "'base_score' is 2, which its objective excludes");
+    check(learner, &f32::NAN.to_le_bytes(), "'base_score' is NaN, which its objective excludes");
+    check(learner + 4, &[0; 4], "tree 0: node 0 tests feature");
+    check(learner + 4, &[255; 4], "its number of features is 4294967295, expected 0 to 16777216");
+    check(learner + 8, &70_000_u32.to_le_bytes(), "its number of classes is 70000, expected 1 to 65536");
+    check(learner + 28, &70_000_u32.to_le_bytes(), "its number of targets is 70000, expected 1 to 65536");
+    check(objective, &[255; 8], "the length of a text is more than 1176 bytes can hold");
+    check(objective + 8, b"x", "that is not served: objective 'xinary:logistic'");
+    check(booster + 8, b"tree", "that is not served: booster 'tree'");
+    check(trees, &[255; 4], "its number of trees is -1");
+    check(trees, &[255, 255, 255, 127], "it is cut off: ");
+    check(tree, &[2], "that is not served: tree 0: it has 2 roots");
+    check(tree + 4, &[0; 4], "tree 0: its number of nodes is 0");
+    check(tree + 4, &[255, 255, 255, 127], "tree 0: it is cut off: 42949672940 bytes are missing at byte");
+    check(tree + 20, &[3], "that is not served: tree 0: its leaves have 3 values");
+    check(node + 4, &[9], "tree 0: a child is node 9, and there are");
+    check(node + 4, &[0], "tree 0: node 0 is reached in two ways");
+    check(node + 4, &[254, 255, 255, 255], "tree 0: left child -2 of node 0");
+    check(node + 16, &f32::NAN.to_le_bytes(), "tree 0: the threshold of node 0 is not a number");
+    let mut before_1_0 = BINARY.to_vec();
+    before_1_0[learner..learner + 4].copy_from_slice(&2.0_f32.to_le_bytes());
+    before_1_0[learner + 20] = 0;
+    assert_eq!(decode(&before_1_0, None).unwrap().start, [2.0], "it is the sum");
+    // Behind the weights are only attributes, which are not read.
+    let end = BINARY.windows(9).position(|text| text == b"objective").unwrap() - 16;
+    assert!(decode(&BINARY[..end], None).is_ok());
+    check(end - 16, &[3], "it has 3 weights for 2 trees");
+    check(end - 24, &[255; 4], "tree 0 is for output -1");
+    for at in 4..end {
+        let got = refusal(&BINARY[..at]);
+        assert!(got.starts_with("XGBoost's old binary format that cannot be read: "), "{at}: {got}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! then the base scores, which are FP64 and are added as such. GTIL, Treelite's own reference and
 //! the CPU path of Triton's FIL backend, does the same.
 
+use crate::trees::field_reader::FieldReader;
 use crate::trees::value::excerpt;
 use crate::trees::{
     Arithmetic, CategorySet, DecisionTree, ScoreLink, SplitTest, TreeFault, TreeFormat, TreeModel, TreeNode,
@@ -19,7 +20,7 @@ use base::limits::TREE_OUTPUTS_MAX;
 /// If the file is cut off, a field has another size or value, or the model is of a kind that is not
 /// served.
 pub(super) fn decode(file: &[u8]) -> Result<TreeModel, TreeFault> {
-    let mut reader = CheckpointReader { rest: file, size: file.len() };
+    let mut reader = FieldReader::new(file);
     let [major, minor, patch] = [reader.int()?, reader.int()?, reader.int()?];
     if major != 4 {
         return Err(TreeFault::Unsupported(format!(
@@ -44,8 +45,8 @@ pub(super) fn decode(file: &[u8]) -> Result<TreeModel, TreeFault> {
         let tree = decode_tree(&mut reader, arithmetic, header.output(index)?);
         trees.push(tree.map_err(|why| format!("tree {index}: {why}"))?);
     }
-    if !reader.rest.is_empty() {
-        return Err(format!("{} bytes follow its last tree", reader.rest.len()).into());
+    if !reader.rest().is_empty() {
+        return Err(format!("{} bytes follow its last tree", reader.rest().len()).into());
     }
     header.into_model(arithmetic, trees)
 }
@@ -64,7 +65,7 @@ struct CheckpointHeader {
 }
 
 impl CheckpointHeader {
-    fn read(reader: &mut CheckpointReader<'_>, tree_count: usize) -> Result<Self, TreeFault> {
+    fn read(reader: &mut FieldReader<'_>, tree_count: usize) -> Result<Self, TreeFault> {
         let feature_count = features(reader.int()?.into())?;
         // The kind of task adds nothing to the outputs and their function.
         reader.byte()?;
@@ -190,7 +191,7 @@ struct CheckpointTree {
 }
 
 fn decode_tree(
-    reader: &mut CheckpointReader<'_>,
+    reader: &mut FieldReader<'_>,
     arithmetic: Arithmetic,
     output: TreeOutput,
 ) -> Result<DecisionTree, String> {
@@ -288,94 +289,4 @@ const CATEGORY_MAX_SINGLE: f64 = 16_777_216.0;
 fn range<'a, T>(all: &'a [T], [begin, end]: &[Vec<u64>; 2], index: usize) -> Option<&'a [T]> {
     let at = |bounds: &[u64]| usize::try_from(*bounds.get(index)?).ok();
     all.get(at(begin)?..at(end)?)
-}
-
-struct CheckpointReader<'a> {
-    rest: &'a [u8],
-    size: usize,
-}
-
-impl<'a> CheckpointReader<'a> {
-    fn take(&mut self, size: usize) -> Result<&'a [u8], String> {
-        let (taken, rest) = self.rest.split_at_checked(size).ok_or_else(|| {
-            let (at, left) = (self.size.saturating_sub(self.rest.len()), self.rest.len());
-            format!("it is cut off: {size} bytes are missing at byte {at}, and {left} are there")
-        })?;
-        self.rest = rest;
-        Ok(taken)
-    }
-
-    fn word<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        self.take(N)?.try_into().map_err(|_| "it is cut off".to_owned())
-    }
-
-    fn byte(&mut self) -> Result<u8, String> {
-        self.word().map(|[byte]| byte)
-    }
-
-    fn int(&mut self) -> Result<i32, String> {
-        self.word().map(i32::from_le_bytes)
-    }
-
-    fn float(&mut self) -> Result<f32, String> {
-        self.word().map(f32::from_le_bytes)
-    }
-
-    /// Reads a number of elements of `size` bytes each, all of which must be present.
-    fn count(&mut self, what: &str, size: usize) -> Result<usize, String> {
-        let count = u64::from_le_bytes(self.word()?);
-        let count = usize::try_from(count)
-            .ok()
-            .filter(|count| count.checked_mul(size).is_some_and(|size| size <= self.rest.len()));
-        count.ok_or_else(|| format!("{what} is more than {} bytes can hold", self.rest.len()))
-    }
-
-    fn skip_array(&mut self, size: usize) -> Result<(), String> {
-        let count = self.count("the length of an array", size)?;
-        self.take(count.saturating_mul(size)).map(|_| ())
-    }
-
-    /// Fields of later versions, which older ones ignore: a name and bytes each.
-    fn skip_optional(&mut self) -> Result<(), String> {
-        for _ in 0..self.int()? {
-            self.skip_array(1)?;
-            let size = self.count("the size of an element", 1)?;
-            self.skip_array(size)?;
-        }
-        Ok(())
-    }
-
-    fn array<const N: usize, T>(&mut self, read: impl Fn(&[u8; N]) -> T) -> Result<Vec<T>, String> {
-        let count = self.count("the length of an array", N)?;
-        let (words, _) = self.take(count.saturating_mul(N))?.as_chunks::<N>();
-        Ok(words.iter().map(read).collect())
-    }
-
-    fn bytes(&mut self) -> Result<Vec<u8>, String> {
-        self.array(|[byte]| *byte)
-    }
-
-    fn ints(&mut self) -> Result<Vec<i32>, String> {
-        self.array(|word| i32::from_le_bytes(*word))
-    }
-
-    fn longs(&mut self) -> Result<Vec<u64>, String> {
-        self.array(|word| u64::from_le_bytes(*word))
-    }
-
-    fn doubles(&mut self) -> Result<Vec<f64>, String> {
-        self.array(|word| f64::from_le_bytes(*word))
-    }
-
-    fn reals(&mut self, arithmetic: Arithmetic) -> Result<Vec<f64>, String> {
-        match arithmetic {
-            Arithmetic::Double => self.doubles(),
-            Arithmetic::Single => self.array(|word| f32::from_le_bytes(*word).into()),
-        }
-    }
-
-    fn text(&mut self) -> Result<&'a str, String> {
-        let count = self.count("the length of a text", 1)?;
-        std::str::from_utf8(self.take(count)?).map_err(|_| "a text is not UTF-8".to_owned())
-    }
 }

@@ -26,22 +26,15 @@ pub(super) fn decode(document: &TreeValue<'_>, format: TreeFormat) -> Result<Tre
     let objective = learner.member("objective")?.text("name")?;
     let (link, margin) = objective_of(objective)?;
     let feature_count = features(parameters.integer("num_feature")?.ok_or("it has no 'num_feature'".to_owned())?)?;
-    let class_count = outputs("its number of classes", parameters.integer("num_class")?.unwrap_or(0).max(1))?;
-    let target_count = outputs("its number of targets", parameters.integer("num_target")?.unwrap_or(1).max(1))?;
-    if class_count > 1 && target_count > 1 {
-        return Err(TreeFault::Unsupported("it has several targets of several classes".to_owned()));
-    }
+    let [classes, targets] = [parameters.integer("num_class")?, parameters.integer("num_target")?];
+    let (class_count, target_count) = output_counts(classes.unwrap_or(0), targets.unwrap_or(1))?;
     let output_count = class_count.max(target_count);
     let start = base_scores(parameters.text("base_score")?, margin, output_count)?;
     let booster = learner.member("gradient_booster")?;
     let (booster, weights) = match booster.text("name")? {
         "gbtree" => (booster, Vec::new()),
         "dart" => (booster.member("gbtree")?, booster.numbers::<f32>("weight_drop")?),
-        "gblinear" => {
-            let text = "booster 'gblinear' is a linear model and no trees; train it with booster 'gbtree' or 'dart'";
-            return Err(TreeFault::Unsupported(text.to_owned()));
-        }
-        other => return Err(TreeFault::Unsupported(format!("booster '{}'", excerpt(other)))),
+        other => return Err(unserved_booster(other)),
     };
     let model = booster.member("model")?;
     let owners = model.numbers::<i32>("tree_info")?;
@@ -78,9 +71,29 @@ pub(super) fn decode(document: &TreeValue<'_>, format: TreeFormat) -> Result<Tre
     })
 }
 
+/// The classes and the targets of a model, as its file says.
+pub(super) fn output_counts(classes: i64, targets: i64) -> Result<(usize, usize), TreeFault> {
+    let class_count = outputs("its number of classes", classes.max(1))?;
+    let target_count = outputs("its number of targets", targets.max(1))?;
+    if class_count > 1 && target_count > 1 {
+        return Err(TreeFault::Unsupported("it has several targets of several classes".to_owned()));
+    }
+    Ok((class_count, target_count))
+}
+
+/// The refusal of a booster that is neither `gbtree` nor `dart`.
+pub(super) fn unserved_booster(name: &str) -> TreeFault {
+    TreeFault::Unsupported(match name {
+        "gblinear" => {
+            "booster 'gblinear' is a linear model and no trees; train it with booster 'gbtree' or 'dart'".to_owned()
+        }
+        other => format!("booster '{}'", excerpt(other)),
+    })
+}
+
 /// A leaf of a tree with a DART weight: the product is rounded to FP32.
 #[expect(clippy::cast_possible_truncation, reason = "the value was FP32")]
-fn weighted(value: f64, weight: f32) -> f64 {
+pub(super) fn weighted(value: f64, weight: f32) -> f64 {
     (value as f32 * weight).into()
 }
 
@@ -89,13 +102,33 @@ const PROBABILITY_MIN: f32 = 1e-6;
 
 /// The function from a base score, which is an answer, to a sum.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum BaseMargin {
+pub(super) enum BaseMargin {
     Identity,
     Log,
     Logit,
 }
 
-fn objective_of(name: &str) -> Result<(ScoreLink, BaseMargin), TreeFault> {
+impl BaseMargin {
+    /// The sum of a base score.
+    pub(super) fn of(self, score: f32) -> Result<f64, String> {
+        let is_good = match self {
+            Self::Identity => score.is_finite(),
+            Self::Log => score >= 0.0 && score.is_finite(),
+            Self::Logit => (0.0..=1.0).contains(&score),
+        };
+        if !is_good {
+            return Err(format!("'base_score' is {score}, which its objective excludes"));
+        }
+        Ok(f64::from(match self {
+            Self::Identity => score,
+            Self::Log => score.ln(),
+            Self::Logit => -(1.0 / score.clamp(PROBABILITY_MIN, 1.0 - PROBABILITY_MIN) - 1.0).ln(),
+        }))
+    }
+}
+
+/// The function from sums to answers of an objective, and that from its base score to a sum.
+pub(super) fn objective_of(name: &str) -> Result<(ScoreLink, BaseMargin), TreeFault> {
     Ok(match name {
         "binary:logistic" | "reg:logistic" => (ScoreLink::SigmoidBounded, BaseMargin::Logit),
         "binary:hinge" => (ScoreLink::Hinge, BaseMargin::Identity),
@@ -123,19 +156,7 @@ fn base_scores(text: &str, margin: BaseMargin, count: usize) -> Result<Vec<f64>,
     let mut scores = Vec::new();
     for number in list.split(',').take(TREE_OUTPUTS_MAX.saturating_add(1)) {
         let score: f32 = number.trim().parse().map_err(|_| wrong())?;
-        let is_good = match margin {
-            BaseMargin::Identity => score.is_finite(),
-            BaseMargin::Log => score >= 0.0 && score.is_finite(),
-            BaseMargin::Logit => (0.0..=1.0).contains(&score),
-        };
-        if !is_good {
-            return Err(format!("'base_score' is {score}, which its objective excludes"));
-        }
-        scores.push(f64::from(match margin {
-            BaseMargin::Identity => score,
-            BaseMargin::Log => score.ln(),
-            BaseMargin::Logit => -(1.0 / score.clamp(PROBABILITY_MIN, 1.0 - PROBABILITY_MIN) - 1.0).ln(),
-        }));
+        scores.push(margin.of(score)?);
     }
     if let [score] = *scores {
         scores = vec![score; count];
