@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::zoo::{CASES, Models};
+use crate::support::python::Environment;
 
 const PROGRAM: &str = "import os\nimport sys\nimport numpy as np\nimport triton_python_backend_utils as pb_utils\n\n\n\
     class TritonPythonModel:\n    def execute(self, requests):\n        \
@@ -55,6 +56,57 @@ fn a_model_brings_its_own_environment() {
     assert!(Path::new(&unpacked).join("bin/activate").exists());
     drop(zoo);
     assert!(!Path::new(&unpacked).exists(), "and it goes with the server");
+}
+
+/// Returns the package that only the packed environment has, and the environment.
+const PACKED: &str = "import sys\nimport numpy as np\nimport six\nimport triton_python_backend_utils as pb_utils\n\n\n\
+    class TritonPythonModel:\n    def execute(self, requests):\n        \
+    told = [six.__version__, six.__file__, sys.prefix]\n        \
+    result = pb_utils.Tensor('result', np.array(told, dtype=object))\n        \
+    return [pb_utils.InferenceResponse([result]) for _ in requests]\n";
+
+/// The entry of conda for its Python: that the rest came by `pip` is what conda-pack assumes of files without one.
+const CONDA_PYTHON: &str = r#"{"name": "python", "version": "3", "build": "0", "url": "none", "link": {"source": "/none"},
+    "files": ["bin/python"], "paths_data": {"paths": [{"_path": "bin/python", "path_type": "softlink"}]}}"#;
+
+#[test]
+fn archives_of_venv_pack_and_conda_pack_are_environments() {
+    let Some(environment) = Environment::create("packed", "tests/python_models/packed.txt", &["python3"]) else {
+        return;
+    };
+    let Some(models) = Models::new() else { return };
+    let models = ["venv", "conda"]
+        .into_iter()
+        .fold(models, |models, name| models.add(name, &parameter("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), PACKED));
+    let pack = |program: &str, prefix: &Path, model: &str| {
+        let mut command = Command::new(environment.python());
+        command.arg(environment.path().join("bin").join(program)).args([
+            "--quiet",
+            "--compress-level",
+            "1",
+            "--prefix",
+        ]);
+        command.arg(prefix).arg("--output").arg(models.path().join(model).join("env.tar.gz"));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    // It writes `pyvenv.cfg` twice, and conda-pack `bin/activate.fish`.
+    pack("venv-pack", environment.path(), "venv");
+    let conda = models.path().join("conda/conda");
+    assert!(Command::new("cp").arg("-a").args([environment.path(), &conda]).status().unwrap().success());
+    fs::create_dir(conda.join("conda-meta")).unwrap();
+    fs::write(conda.join("conda-meta/history"), "").unwrap();
+    fs::write(conda.join("conda-meta/python-3-0.json"), CONDA_PYTHON).unwrap();
+    pack("conda-pack", &conda, "conda");
+    fs::remove_dir_all(&conda).unwrap();
+    let zoo = models.serve(&[]);
+    for name in ["venv", "conda"] {
+        let told = zoo.case(name, "any").unwrap();
+        let [version, file, prefix] = told.as_slice() else { panic!("{name}: {told:?}") };
+        assert_eq!(version, "1.17.0", "{name}");
+        assert!(file.starts_with(prefix), "{name}: {told:?}");
+        assert!(prefix.contains("deuteron-python-"), "{name}: {told:?}");
+    }
 }
 
 #[test]
