@@ -55,6 +55,18 @@ const MAPPED: &[Row] = &[
     ("identity_fp32/generate", r#"{"INPUT0":[[1,2],[3,4]]}"#, 200, r#"{"OUTPUT0":[[1.0,2.0],[3.0,4.0]]}"#),
     ("identity_bytes/generate", r#"{"INPUT0":[["a]"],["\"["]]}"#, 200, r#"{"OUTPUT0":[["a]"],["\"["]]}"#),
     ("identity_square/generate", r#"{"INPUT0":[[1,2,3]]}"#, 200, r#"{"OUTPUT0":[[[1.0,2.0,3.0]]]}"#),
+    (
+        "identity_two/generate",
+        r#"{"INPUT1":1,"INPUT0":[[2,3],[4,5]]}"#,
+        200,
+        r#"{"OUTPUT0":[[2.0,3.0],[4.0,5.0]],"OUTPUT1":[[1],[1]]}"#,
+    ),
+    (
+        "identity_two/generate",
+        r#"{"INPUT1":[1,7],"INPUT0":[2,3,4,5]}"#,
+        200,
+        r#"{"OUTPUT0":[2.0,3.0,4.0,5.0],"OUTPUT1":[1,7]}"#,
+    ),
     ("square/generate", r#"{"IN":1}"#, 200, r#"{"OUT":1}"#),
     ("squares/generate", r#"{"A":1}"#, 200, r#"{"B":1,"sequence_end":false,"sequence_id":0,"sequence_start":false}"#),
     ("sums/generate", r#"{"INPUT":5,"sequence_id":7,"sequence_start":true}"#, 200, r#"{"OUTPUT":5}"#),

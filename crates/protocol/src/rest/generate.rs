@@ -35,6 +35,8 @@ struct GenerateFields<'d> {
     spec: &'d ModelSpec,
     id: &'d str,
     inputs: SmallVec<[NamedTensor<'d>; 2]>,
+    /// The places of inputs that came as a scalar.
+    scalars: SmallVec<[usize; 2]>,
     sequence: SequenceParameters,
     parameters: Parameters,
     non_finite: NonFinite,
@@ -59,9 +61,11 @@ pub fn decode(spec: &ModelSpec, body: &Bytes, memory: &mut ReceiveReservation) -
     if *root.kind() != ValueKind::Object {
         return Err(Error::malformed_json("attempt to get members for non-object"));
     }
-    let (inputs, sequence, parameters, non_finite) = Default::default();
-    let mut fields = GenerateFields { spec, id, inputs, sequence, parameters, non_finite, is_nested: false, count: 0 };
+    let (inputs, scalars, sequence, parameters, non_finite) = Default::default();
+    let (is_nested, count) = (false, 0);
+    let mut fields = GenerateFields { spec, id, inputs, scalars, sequence, parameters, non_finite, is_nested, count };
     fields.take_all(root, memory).map_err(|error| with_inputs(error, spec))?;
+    fields.repeat_scalars(memory)?;
     let GenerateFields { mut inputs, sequence, parameters, non_finite, is_nested, .. } = fields;
     let outputs = check_outputs(spec, id, &[], false)?;
     check_output_formats(spec, &outputs)?;
@@ -142,7 +146,38 @@ impl<'d> GenerateFields<'d> {
         if self.inputs.iter().any(|have| have.name == name) {
             return Err(refusal(self.id, format!("input '{name}' already exists in request")));
         }
+        if !matches!(value.kind(), ValueKind::Raw(_)) {
+            self.scalars.push(self.inputs.len());
+        }
         self.inputs.push(tensor);
+        Ok(())
+    }
+
+    /// Gives each scalar to every row of the lists beside it, which Triton refuses: `{"text":["a","b"],"count":3}`.
+    fn repeat_scalars(&mut self, memory: &mut ReceiveReservation) -> Result<(), Error> {
+        let has_rows = |input: &NamedTensor<'_>| {
+            let index = self.spec.input_index(input.name);
+            index.and_then(|index| self.spec.inputs.get(index)).is_some_and(|input| !input.is_shape_tensor)
+        };
+        let lists = self.inputs.iter().enumerate().filter(|(index, _)| !self.scalars.contains(index));
+        let mut rows = lists.filter(|(_, input)| has_rows(input)).filter_map(|(_, input)| input.shape.first().copied());
+        let Some(count) = rows.next().filter(|count| self.spec.has_batch_axis() && *count > 1) else { return Ok(()) };
+        // The check of the rows says which list differs.
+        if rows.any(|other| other != count) {
+            return Ok(());
+        }
+        let scalars: SmallVec<[usize; 2]> =
+            self.scalars.iter().copied().filter(|index| self.inputs.get(*index).is_some_and(has_rows)).collect();
+        for index in scalars {
+            let Some(NamedTensor { shape, contents, .. }) = self.inputs.get_mut(index) else { continue };
+            shape.iter_mut().take(1).for_each(|first| *first = count);
+            // A request of more rows is refused for these.
+            if count <= i64::from(self.spec.rows_max) {
+                let count = usize::try_from(count).unwrap_or_default();
+                memory.grow(contents.len().saturating_mul(count.saturating_sub(1)))?;
+                *contents = contents.repeat(count).into();
+            }
+        }
         Ok(())
     }
 
@@ -168,7 +203,7 @@ impl<'d> GenerateFields<'d> {
         }
         let Some(own) = decode::own_value(value) else {
             return Err(Error::invalid(format!(
-                "parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'."
+                "parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'. {OTHER_VALUES}"
             )));
         };
         if self.spec.sequence.is_some() || self.spec.ensemble.is_some() {
@@ -186,6 +221,9 @@ impl<'d> GenerateFields<'d> {
         Ok(())
     }
 }
+
+/// The places for values that are no parameters, behind Triton's text.
+const OTHER_VALUES: &str = "A list or an object is the value of an input, or JSON text in a string.";
 
 /// Decodes an input: a scalar or a flat list, whose elements fill the shape of the model, or lists within lists, which
 /// have a shape of their own.
@@ -499,6 +537,64 @@ mod tests {
             assert_eq!(shape_of(&[2], 8, value), None, "{value}");
         }
         assert_eq!(shape_of(&[2, 2, 2], 0, "[[1,2],[3,4]]"), None, "an axis of a fixed size is missing");
+    }
+
+    #[test]
+    fn a_scalar_counts_for_every_row_of_the_lists_beside_it() {
+        let mut model = spec(
+            4,
+            vec![
+                input("text", Datatype::Bytes, &[1]),
+                input("count", Datatype::Int32, &[1]),
+                input("more", Datatype::Fp32, &[-1, 2]),
+            ],
+            vec![],
+        );
+        model.inputs[1].is_optional = true;
+        model.inputs[2].is_optional = true;
+        let told = |body: &str| {
+            let body = Bytes::from(body.to_owned());
+            let request = match decode(&model, &body, &mut ReceiveReservation::default()) {
+                Ok(request) => request,
+                Err(error) => return error.text().split(" (inputs").next().unwrap_or_default().to_owned(),
+            };
+            let shape = |tensor: &Tensor| format!("{:?} {}", tensor.shape, tensor.contents.len());
+            let inputs = request.inputs.iter().filter(|input| input.is_given()).map(shape);
+            inputs.collect::<Vec<_>>().join(", ")
+        };
+        let differs =
+            |name| format!("[request id: <id_unknown>] input '{name}' batch size does not match other inputs for 'm'");
+        for (body, want) in [
+            (r#"{"text":"a","count":3}"#, "[1, 1] 5, [1, 1] 4"),
+            (r#"{"text":["a","b","c"],"count":3}"#, "[3, 1] 15, [3, 1] 12"),
+            (r#"{"count":3,"text":["a","b","c"]}"#, "[3, 1] 15, [3, 1] 12"),
+            (r#"{"text":[["a"],["b"]],"count":3}"#, "[2, 1] 10, [2, 1] 8"),
+            (r#"{"text":["a","b"],"count":[3,4]}"#, "[2, 1] 10, [2, 1] 8"),
+            (r#"{"text":"word","count":[3,4]}"#, "[2, 1] 16, [2, 1] 8"),
+            (r#"{"text":["a"],"count":3}"#, "[1, 1] 5, [1, 1] 4"),
+            (r#"{"text":"a","more":[[[1,2]],[[3,4]]]}"#, "[2, 1] 10, [2, 1, 2] 16"),
+            (r#"{"text":["a","b"],"count":[3]}"#, &differs("count")),
+            (r#"{"text":["a","b"],"count":[3,4,5]}"#, &differs("count")),
+            (
+                r#"{"text":["a","b","c","d","e"],"count":3}"#,
+                "[request id: <id_unknown>] inference request batch-size must be <= 4 for 'm'",
+            ),
+            (
+                r#"{"text":"a","parameters":{"stop":["x","y"]}}"#,
+                "Converting keyword: 'parameters': parameter 'stop' has invalid type. It should be either 'int', 'bool', or \
+                 'string'. A list or an object is the value of an input, or JSON text in a string.",
+            ),
+        ] {
+            assert_eq!(told(body), want, "{body}");
+        }
+        let memory = |size_max: usize| {
+            let memory = testing::Bytes::new(size_max);
+            let mut reservation = ReceiveReservation::new(Some(Rc::clone(&memory) as Rc<dyn ReceiveBudget>));
+            let body = Bytes::from_static(br#"{"text":["a","b","c"],"count":3}"#);
+            decode(&model, &body, &mut reservation).is_ok()
+        };
+        let least = (0..200).find(|size| memory(*size));
+        assert!(least.is_some_and(|least| !memory(least - 1) && least >= 12), "{least:?}");
     }
 
     #[test]

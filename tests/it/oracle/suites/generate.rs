@@ -188,6 +188,14 @@ const DIFFERENCES: &[Difference] = &[
         ),
     },
     Difference {
+        decision: "a list as a parameter is refused with the places for it",
+        on: On::Every(|_, answer| answer.contains("It should be either 'int', 'bool', or 'string'.")),
+        becomes: Becomes::Replaced(
+            "or 'string'.",
+            "or 'string'. A list or an object is the value of an input, or JSON text in a string.",
+        ),
+    },
+    Difference {
         decision: "a mistake in an input names the inputs of the model",
         on: On::Every(|case, answer| case.name.contains(" shapes/") && is_of_inputs(answer)),
         becomes: Becomes::Rewritten(|answer| {
