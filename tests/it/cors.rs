@@ -70,7 +70,9 @@ fn a_preflight_needs_no_key_and_a_listed_origin() {
     assert_eq!(allowed(&answer), (204, Some(PAGE), Some("Origin")));
     assert_eq!(answer.header("access-control-allow-methods"), Some("GET, HEAD, POST"));
     let fields = answer.header("access-control-allow-headers").unwrap();
-    for name in ["Inference-Header-Content-Length", "Content-Type", "Authorization", "Traceparent", "X-API-Key"] {
+    for name in
+        ["Inference-Header-Content-Length", "Content-Type", "Authorization", "Traceparent", "X-API-Key", "own-key"]
+    {
         assert!(fields.split(", ").any(|field| field == name), "{name}: {fields}");
     }
     assert_eq!(answer.header("access-control-max-age"), Some("600"));

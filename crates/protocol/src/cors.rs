@@ -1,9 +1,12 @@
 //! Cross-origin requests of browsers (CORS, Fetch standard §3.2): the answer to a preflight, and the fields that let a page
 //! of an allowed origin read an answer, also a refusal. An origin that is not allowed is never repeated.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
-use base::policy::CorsOrigins;
+use base::policy::{ApiCategory, ApiKey, ApiRestrictions, CorsOrigins};
+use wire::http1::is_token_byte;
 use wire::message::{Fields, Method, Reply};
 
 /// The header fields that a page may send beside those that it always may.
@@ -55,7 +58,7 @@ impl CorsMark {
 
     /// The answer to a preflight of an allowed origin; `None` for any other request. Only OPTIONS has
     /// `Access-Control-Request-Method`.
-    pub fn preflight(&self, method: Method, fields: &Fields) -> Option<Reply> {
+    pub fn preflight(&self, method: Method, fields: &Fields, restrictions: &ApiRestrictions) -> Option<Reply> {
         if method != Method::Other || fields.get("access-control-request-method").is_none() {
             return None;
         }
@@ -65,19 +68,30 @@ impl CorsMark {
             reply.fields.push(("Vary", Bytes::from_static(b"Origin")));
         }
         reply.fields.push(("Access-Control-Allow-Origin", allowed));
-        let rest = [
-            ("Access-Control-Allow-Methods", METHODS),
-            ("Access-Control-Allow-Headers", ALLOWED_FIELDS),
-            ("Access-Control-Max-Age", MAX_AGE),
-        ];
-        reply.fields.extend(rest.map(|(name, value)| (name, Bytes::from_static(value.as_bytes()))));
+        reply.fields.push(("Access-Control-Allow-Methods", Bytes::from_static(METHODS.as_bytes())));
+        reply.fields.push(("Access-Control-Allow-Headers", Bytes::from(allowed_fields(restrictions))));
+        reply.fields.push(("Access-Control-Max-Age", Bytes::from_static(MAX_AGE.as_bytes())));
         Some(reply)
     }
+}
+
+/// The header fields that a page may send, those that open restricted categories included. A name that is no token
+/// (RFC 9110 §5.6.2) cannot be sent, and must not break the list.
+fn allowed_fields(restrictions: &ApiRestrictions) -> String {
+    let keys = ApiCategory::ALL.into_iter().filter_map(|category| restrictions.key(category)).map(ApiKey::header);
+    let keys: BTreeSet<_> = keys.filter(|header| header.bytes().all(is_token_byte)).collect();
+    let mut list = ALLOWED_FIELDS.to_owned();
+    for key in keys {
+        list.push_str(", ");
+        list.push_str(key);
+    }
+    list
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::policy::PolicyProtocol;
 
     fn fields(lines: &[(&str, &str)]) -> Fields {
         let mut fields = Fields::new();
@@ -124,7 +138,8 @@ mod tests {
     fn a_preflight_is_answered_to_an_allowed_origin_alone() {
         let ask = |origin: &str, method: Method, more: &[(&str, &str)]| {
             let fields = fields(&[&[("Origin", origin)], more].concat());
-            CorsMark::of(&origins("https://a"), &fields).unwrap().preflight(method, &fields).map(|reply| text(&reply))
+            let mark = CorsMark::of(&origins("https://a"), &fields).unwrap();
+            mark.preflight(method, &fields, &ApiRestrictions::default()).map(|reply| text(&reply))
         };
         let wanted = [("Access-Control-Request-Method", "POST")];
         let want = format!(
@@ -135,5 +150,15 @@ mod tests {
         assert_eq!(ask("https://b", Method::Other, &wanted), None);
         assert_eq!(ask("https://a", Method::Post, &wanted), None);
         assert_eq!(ask("https://a", Method::Other, &[]), None);
+    }
+
+    #[test]
+    fn a_page_may_send_the_fields_that_open_restricted_categories() {
+        let mut restrictions = ApiRestrictions::default();
+        for text in ["inference,health:my-key=v", "statistics:a-key=v", "trace:my-key=w", "logging:no token=v"] {
+            restrictions.restrict(PolicyProtocol::Http, text).unwrap();
+        }
+        assert_eq!(allowed_fields(&restrictions), format!("{ALLOWED_FIELDS}, a-key, my-key"));
+        assert_eq!(allowed_fields(&ApiRestrictions::default()), ALLOWED_FIELDS);
     }
 }

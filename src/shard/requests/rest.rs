@@ -124,7 +124,8 @@ pub async fn handle_message(
     let Message { path, fields, .. } = &*message;
     // Made again below: a value that is kept while the request runs counts in each connection.
     let cors = || cors_mark(shard, front_end, fields);
-    if let Some(reply) = cors().and_then(|mark| mark.preflight(method, fields)) {
+    let restrictions = &shard.server_context.policy.http.restrictions;
+    if let Some(reply) = cors().and_then(|mark| mark.preflight(method, fields, restrictions)) {
         return Some(reply);
     }
     let (path, redirect) = (decode_names(path), front_end.redirect(fields));
