@@ -148,6 +148,80 @@ fn a_trial_process_follows_the_links_that_its_server_follows() {
     }
 }
 
+/// A place for a model's file and one for its tensors, either of them linked from the version's directory or absent from it.
+const LAYOUTS: [(&str, &str, Option<&str>); 5] = [
+    ("hub", "hub/blobs/8aa1", Some("hub/blobs/03fe")),
+    ("dvc", "md5/8a/a1", Some("md5/03/fe")),
+    ("target", "exported/model.onnx", None),
+    ("plain_model", "", Some("md5/44/11")),
+    ("plain_data", "md5/55/22", Some("")),
+];
+
+/// Models of each layout in a repository, and one whose tensors are nowhere.
+fn models_in_layouts(folder: &Folder) -> PathBuf {
+    let weights = [10_f32, 20.0].map(f32::to_le_bytes).concat();
+    let (models, cache) = (folder.path().join("models"), folder.path().join("cache"));
+    let put = |place: &str, link: &Path, contents: &[u8]| {
+        if place.is_empty() {
+            return fs::write(link, contents).unwrap();
+        }
+        let place = cache.join(place);
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::write(&place, contents).unwrap();
+        symlink(place, link).unwrap();
+    };
+    for (name, model, data) in LAYOUTS {
+        let version = models.join(name).join("1");
+        fs::create_dir_all(&version).unwrap();
+        put(model, &version.join("model.onnx"), &onnx::add_external("w.data"));
+        match data {
+            Some(place) => put(place, &version.join("w.data"), &weights),
+            None => fs::write(cache.join(model).with_file_name("w.data"), &weights).unwrap(),
+        }
+    }
+    fs::create_dir_all(models.join("nowhere/1")).unwrap();
+    put("md5/66/33", &models.join("nowhere/1/model.onnx"), &onnx::add_external("w.data"));
+    models
+}
+
+#[test]
+fn files_of_tensors_are_found_beside_a_link_and_beside_its_target_by_either_engine() {
+    let folder = Folder::new("links-tensors");
+    let models = models_in_layouts(&folder);
+    let library = crate::onnxruntime::environment().map(crate::onnxruntime::flag);
+    for engine in [Some("--onnx-engine=embedded".to_owned()), library].into_iter().flatten() {
+        let server = Server::deuteron(&models, &[&LENIENT[..], &[&engine]].concat());
+        for (model, ..) in LAYOUTS {
+            let (status, answer) = infer(&server, model);
+            let want = json!([11.0, 22.0]);
+            assert_eq!((status, &answer["outputs"][0]["data"]), (200, &want), "{engine} {model}\n{}", server.log());
+        }
+        let found = index(&server);
+        let (_, reason) = found.iter().find(|(name, _)| name == "nowhere").unwrap();
+        let want = "'nowhere/1/model.onnx' keeps tensors in 'w.data', which cannot be read beneath the repository: No such \
+                    file or directory (os error 2); nor beside the file that the link 'nowhere/1/model.onnx' leads to: \
+                    entity not found";
+        assert!(reason.contains(want), "{reason}");
+    }
+}
+
+#[test]
+fn without_links_out_of_the_repository_tensors_beside_a_target_are_refused_by_name() {
+    let folder = Folder::new("links-refused-tensors");
+    let models = models_in_layouts(&folder);
+    let target = models.join("inside");
+    fs::create_dir_all(&target).unwrap();
+    fs::create_dir_all(models.join("near/1")).unwrap();
+    fs::write(target.join("net.onnx"), onnx::add_external("w.data")).unwrap();
+    fs::write(target.join("w.data"), [0; 8]).unwrap();
+    symlink("../../inside/net.onnx", models.join("near/1/model.onnx")).unwrap();
+    let server = Server::deuteron(&models, &[&LENIENT[..], &["--follow-links=false"]].concat());
+    let found = index(&server);
+    let (_, reason) = found.iter().find(|(name, _)| name == "near").unwrap();
+    assert!(reason.contains("'near/1/model.onnx' keeps tensors in 'w.data', which cannot be read"), "{reason}");
+    assert!(!reason.contains("leads to"), "{reason}");
+}
+
 #[test]
 fn a_single_file_that_is_a_link_keeps_its_name() {
     let linked = Linked::new("file");

@@ -8,8 +8,8 @@ use std::ffi::CString;
 use std::fs::File;
 use std::hash::{Hash, Hasher};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat, openat2, readlinkat};
 use rustix::io::Errno;
@@ -98,6 +98,12 @@ impl RepositoryRoot {
     pub fn stamp(&self, path: &str) -> u64 {
         let status = self.open_beneath(path, OFlags::PATH).and_then(|file| Ok(rustix::fs::fstat(file)?));
         status.as_ref().map_or(0, stamp)
+    }
+
+    /// Returns the absolute path of a file or directory, without links; `None` if there is no such file, or no `/proc`.
+    pub fn real_path(&self, path: &str) -> Option<PathBuf> {
+        let opened = self.open_beneath(path, OFlags::PATH).ok()?;
+        std::fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd())).ok()
     }
 
     /// Returns the identity that tells the file from every other, and from itself after a write.

@@ -10,4 +10,5 @@ pub mod model_source;
 pub mod pinned_files;
 pub mod repositories;
 pub mod stores;
+mod tensor_files;
 pub mod uploaded_files;

@@ -1,21 +1,22 @@
 //! The model file of one version, opened beneath the repository and pinned while an engine loads
 //! it, so that the engine loads the file that was checked even if the path leads elsewhere by then.
-//! An ONNX file whose outputs wrap tensors is loaded from memory, as it was rewritten.
+//! An ONNX file whose outputs wrap tensors, or whose tensors lie where its engine does not look, is loaded from memory, as
+//! it was rewritten.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::fd::AsFd;
-use std::path::{Component, Path};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::backend::{Backend, LoadedModel};
 use crate::control::repository::hub_graph::{self, OnnxPart};
 use crate::control::repository::model_source::ModelSource;
+use crate::control::repository::tensor_files::TensorFiles;
 use crate::error::Error;
 use crate::limits::MODEL_SIZE_MAX;
 use crate::model::ModelSpec;
 use crate::model::config::ConfigDraft;
-use crate::model::onnx::external_data::external_files;
 use crate::model::onnx::work::depends_on_values;
 use crate::model::onnx::wrapped_outputs::unwrap_outputs;
 use crate::process::isolation::FilesCheck;
@@ -75,14 +76,21 @@ impl PinnedFiles {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).and_then(|_| file.rewind()).map_err(cannot_read)?;
         let mut stamps = vec![(path.clone(), source.repository.stamp(&path))];
-        let mut files_size = bytes.len() as u64;
-        files_size = files_size.saturating_add(stamp_external(source, &path, &bytes, &mut stamps)?);
-        let file = match unwrap_outputs(&bytes) {
-            Some(unwrapped) => in_memory(&unwrapped.bytes).map_err(cannot_read)?,
-            None => file,
-        };
+        let tensors = TensorFiles::open(source, &path, &bytes)?;
+        stamps.extend(tensors.places().map(|place| (place.to_owned(), source.repository.stamp(place))));
+        let files_size = (bytes.len() as u64).saturating_add(tensors.size());
         let depends_on_values = depends_on_values(&bytes);
-        Ok(Self { file: (stamps.len() == 1).then_some(file), depends_on_values, files_size, stamps })
+        let (bytes, mut is_rewritten) = match tensors.embedded(&bytes)? {
+            Some(embedded) => (embedded, true),
+            None => (bytes, false),
+        };
+        let unwrapped = unwrap_outputs(&bytes).map(|unwrapped| unwrapped.bytes);
+        is_rewritten |= unwrapped.is_some();
+        let file = match is_rewritten {
+            true => Some(in_memory(&unwrapped.unwrap_or(bytes)).map_err(cannot_read)?),
+            false => (stamps.len() == 1).then_some(file),
+        };
+        Ok(Self { file, depends_on_values, files_size, stamps })
     }
 
     /// Opens a model that is one file, without reading it.
@@ -108,7 +116,10 @@ impl PinnedFiles {
         }
         if path.to_ascii_lowercase().ends_with(".onnx") {
             let bytes = source.read(path, MODEL_SIZE_MAX)?;
-            files_size = files_size.saturating_add(stamp_external(source, path, &bytes, &mut stamps)?);
+            let tensors = TensorFiles::open(source, path, &bytes)?;
+            tensors.check_beside()?;
+            stamps.extend(tensors.places().map(|place| (place.to_owned(), source.repository.stamp(place))));
+            files_size = files_size.saturating_add(tensors.size());
         }
         Ok(Self { files_size, stamps, ..Self::none() })
     }
@@ -210,32 +221,6 @@ fn stamp_directory(
     Ok(size)
 }
 
-/// Opens and stamps the tensor files of an ONNX file. Returns their size.
-fn stamp_external(
-    source: &ModelSource,
-    path: &str,
-    bytes: &[u8],
-    stamps: &mut Vec<(String, u64)>,
-) -> Result<u64, Error> {
-    let mut size = 0_u64;
-    let beside = path.rsplit_once('/').map_or("", |(beside, _)| beside);
-    for place in external_files(bytes)? {
-        let refused = |why: &str| Error::invalid(format!("'{path}' keeps tensors in '{place}', {why}"));
-        // ONNX: a location is relative to the model file's directory and has no "..".
-        if !Path::new(&place).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-            return Err(refused("which does not lie beside it or below"));
-        }
-        let place = format!("{beside}/{place}");
-        let opened = source.repository.open_file(&place).and_then(|file| file.metadata());
-        let known =
-            opened.map_err(|error| refused(&format!("which cannot be read beneath the repository: {error}")))?;
-        size = size.saturating_add(known.len());
-        let stamp = source.repository.stamp(&place);
-        stamps.push((place, stamp));
-    }
-    Ok(size)
-}
-
 /// Returns a file without a name that has these bytes.
 fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
     let mut file = File::from(rustix::fs::memfd_create("deuteron-model", rustix::fs::MemfdFlags::CLOEXEC)?);
@@ -323,9 +308,14 @@ mod tests {
             outcome.err().unwrap().text().to_owned()
         };
         assert_eq!(outcome(None), "as it was opened, 7 bytes");
-        for beneath in ["w.bin", "./w.bin", "deep/w.bin", "in"] {
+        for beneath in ["w.bin", "./w.bin", "deep/w.bin"] {
             assert_eq!(outcome(Some(beneath)), "by its path P", "{beneath}");
         }
+        assert_eq!(
+            outcome(Some("in")),
+            format!("as it was opened, {} bytes", onnx(Some("in")).len()),
+            "ONNX Runtime takes no link out of the directory"
+        );
         let outside = root.join("outside").display().to_string();
         for place in ["../x", "../../../outside", "deep/../../x", &outside] {
             let want = format!("'m/1/model.onnx' keeps tensors in '{place}', which does not lie beside it or below");
