@@ -13,7 +13,7 @@ use crate::support::over::Over;
 use crate::support::server::Server;
 use crate::support::wait::wait_until;
 use crate::support::{http, repository};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const TENSORS: &str = "max_batch_size: 8\ninput [{ name: \"INPUT0\" data_type: TYPE_FP32 dims: [ -1 ] }]\n\
                        output [{ name: \"OUTPUT0\" data_type: TYPE_FP32 dims: [ -1 ] }]\n";
@@ -486,6 +486,51 @@ fn the_next_server_removes_what_a_killed_one_left_and_memory_is_given_back_after
     let next = Server::deuteron(repository.path(), &[EXPLICIT]);
     assert_eq!(left(), 0, "{}", next.log());
     assert!(next.log().contains("that another server left behind"), "{}", next.log());
+}
+
+#[test]
+fn another_version_policy_loads_and_unloads_single_versions() {
+    let repository = Folder::new("policy");
+    let policy = |versions: &str| format!("version_policy {{ specific {{ versions: [ {versions} ] }} }}");
+    identity(repository.path(), "m", &["1", "2", "3"], &policy("1"));
+    for flag in ["--load-model=m", "--log-info=true"] {
+        let server = Server::deuteron(repository.path(), &[EXPLICIT, flag]);
+        let is_loaded_first = flag == "--load-model=m" || load(&server, "m").0 == 200;
+        assert!(is_loaded_first);
+        let load_with = |versions: &[u32], rows_max: u32| {
+            let config = json!({
+                "backend": "identity", "max_batch_size": rows_max, "version_policy": {"specific": {"versions": versions}},
+                "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
+                "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
+            });
+            let body = parameters(&[("config", &config.to_string())]);
+            assert_eq!(post(&server, "/v2/repository/models/m/load", &body), (200, String::new()));
+        };
+        let loads = || {
+            let log = server.log();
+            ["1", "2", "3"].map(|version| log.matches(&format!("loaded 'm' version {version} with")).count())
+        };
+        let served = || ["1", "2", "3"].map(|version| infer(&server, &format!("m/versions/{version}")).0 == 200);
+        assert_eq!((served(), loads()), ([true, false, false], [1, 0, 0]));
+        load_with(&[1, 3], 8);
+        assert_eq!((served(), loads()), ([true, false, true], [1, 0, 1]), "a single version is loaded");
+        load_with(&[2, 3], 8);
+        assert_eq!((served(), loads()), ([false, true, true], [1, 1, 1]), "one comes and one goes");
+        load_with(&[3], 8);
+        assert_eq!((served(), loads()), ([false, false, true], [1, 1, 1]), "a single version is unloaded");
+        load_with(&[3], 5);
+        assert_eq!((served(), loads()), ([false, false, true], [1, 1, 2]), "another configuration loads it again");
+        assert_eq!(load(&server, "m").0, 200);
+        assert_eq!((served(), loads()), ([true, false, false], [2, 1, 2]), "as the file says");
+        identity(repository.path(), "m", &[], &policy("1, 2"));
+        assert_eq!(load(&server, "m").0, 200);
+        assert_eq!((served(), loads()), ([true, true, false], [2, 2, 2]), "also by the file");
+        fs::create_dir_all(repository.path().join("m/more")).unwrap();
+        assert_eq!(load(&server, "m").0, 200);
+        assert_eq!((served(), loads()), ([true, true, false], [3, 3, 2]), "something beside the versions is new");
+        fs::remove_dir(repository.path().join("m/more")).unwrap();
+        identity(repository.path(), "m", &[], &policy("1"));
+    }
 }
 
 #[test]

@@ -113,6 +113,37 @@ fn a_sample_that_fails_fails_the_load_and_says_which() {
     fs::remove_file(outside).unwrap();
 }
 
+#[test]
+fn an_ensemble_is_ready_after_the_samples_of_its_steps() {
+    let folder = Folder::new("warm-up-ensemble");
+    repository::add(folder.path(), "m", &lookup("input_data_file: \"row\""), Some(&onnx::lookup()));
+    let ensemble = "platform: 'ensemble' max_batch_size: 8
+        input { name: 'IN' data_type: TYPE_INT32 dims: 1 } output { name: 'OUT' data_type: TYPE_FP32 dims: 1 }
+        ensemble_scheduling { step { model_name: 'm' model_version: -1 input_map { key: 'ROW' value: 'IN' }
+        output_map { key: 'VALUE' value: 'OUT' } } }";
+    repository::add(folder.path(), "e", ensemble, None);
+    fs::create_dir(folder.path().join("m/warmup")).unwrap();
+    let row = folder.path().join("m/warmup/row");
+    let server = Server::deuteron(folder.path(), &["--model-control-mode=explicit"]);
+    let load = || http::post(server.http(), "/v2/repository/models/e/load", b"").unwrap();
+    let ready = || http::get(server.http(), "/v2/models/e/ready").unwrap().status;
+    fs::write(&row, 9_i32.to_le_bytes()).unwrap();
+    let refused = load();
+    let text = String::from_utf8(refused.body).unwrap();
+    let want = "ensemble 'e' depends on 'm' which has no loaded version. Model 'm' loading failed with error";
+    assert!(refused.status == 400 && text.contains(want) && text.contains("warmup sample 'rows'"), "{text}");
+    assert_ne!(ready(), 200);
+    fs::write(&row, 3_i32.to_le_bytes()).unwrap();
+    assert_eq!((load().status, ready()), (200, 200), "{}", server.log());
+    let warm = format!("{ensemble} model_warmup {{ name: 'w' batch_size: 1 }}");
+    fs::write(folder.path().join("e/config.pbtxt"), warm).unwrap();
+    let text = String::from_utf8(load().body).unwrap();
+    assert!(
+        text.contains("model_warmup can not be specified for ensemble 'e'; give it to the models of its steps"),
+        "{text}"
+    );
+}
+
 /// By `tritonclient`, for the words that a user sees: versions whose samples the engine cannot
 /// answer.
 #[test]

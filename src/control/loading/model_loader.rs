@@ -85,11 +85,20 @@ pub struct OpenedConfig {
     verified: VerifiedFiles,
 }
 
+impl OpenedConfig {
+    /// A hash of what all versions share but for the version policy.
+    pub fn settings_mark(&self, directory: &ModelDirectory) -> u64 {
+        self.draft.mark_without_policy() ^ directory.mark.beside
+    }
+}
+
 /// The versions of a model that serve while it is loaded again. A version whose marks did not change is not loaded.
 #[derive(Clone, Debug, Default)]
 pub struct ServingVersions {
     /// The mark of what all versions share (configuration, labels); `None` to load all again.
     pub shared: Option<u64>,
+    /// The same but for the version policy.
+    pub settings: Option<u64>,
     /// Each version's number and the mark of its directory.
     pub versions: Vec<(u64, u64)>,
 }
@@ -271,10 +280,13 @@ impl ModelLoader {
         if !opened.composing.is_empty() {
             return self.load_ensemble(location, serving, opened, composing_models);
         }
-        let ChangeMark { shared, versions } = &location.directory.mark;
+        let ChangeMark { shared, versions, .. } = &location.directory.mark;
         let mark = |version: u64| versions.iter().find(|(have, _)| *have == version).map_or(0, |(_, mark)| *mark);
         let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, mark(*version))).collect();
-        let changes = version_changes(&serving.versions, &wanted, serving.shared == Some(*shared));
+        // Another version policy is no reason to load the versions again that it still selects.
+        let settings = Some(opened.settings_mark(location.directory));
+        let is_same = serving.shared == Some(*shared) || serving.settings == settings;
+        let changes = VersionChanges { settings, ..version_changes(&serving.versions, &wanted, is_same) };
         progress.set_stage(LoadStage::Loading);
         let mut loaded = Vec::with_capacity(changes.loaded.len());
         for version in &changes.loaded {

@@ -201,7 +201,7 @@ impl ControlThread {
         let Some(model) = self.models.get_mut(name) else { return };
         let numbers: Vec<u64> = model.serving.keys().copied().collect();
         let retired = Self::retire_versions(model, name, &numbers);
-        model.shared = None;
+        (model.shared, model.settings) = (None, None);
         let has_changed = !retired.is_empty();
         self.publish(Vec::new(), retired, Vec::new());
         if has_changed {

@@ -73,7 +73,8 @@ struct LoadTask {
 /// One model whose load has ended.
 struct FinishedTask {
     task: LoadTask,
-    outcome: Result<Vec<LoadedVersion>, LoadFailure>,
+    /// The versions, and a hash of what they share but for the version policy.
+    outcome: Result<(Vec<LoadedVersion>, Option<u64>), LoadFailure>,
     took: Duration,
 }
 
@@ -225,7 +226,7 @@ impl InitialLoad {
     fn record(&mut self, done: FinishedTask, limiter: Option<&Arc<RateLimiter>>) {
         let FinishedTask { task, outcome, took } = done;
         let name = task.directory.qualified_name();
-        let outcome = outcome.and_then(|loaded| rate_limit::register(loaded, limiter));
+        let outcome = outcome.and_then(|(loaded, settings)| Ok((rate_limit::register(loaded, limiter)?, settings)));
         let model = self.models.entry(name.clone()).or_default();
         (model.origin, model.is_requested) = (Some(task.origin), task.is_requested);
         model.composing.clone_from(&task.composing);
@@ -234,8 +235,9 @@ impl InitialLoad {
         model.mark = task.directory.mark;
         model.loads.time += took;
         match outcome {
-            Ok(loaded) => {
+            Ok((loaded, settings)) => {
                 model.loads.succeeded += 1;
+                model.settings = settings;
                 self.loaded.extend(loaded);
             }
             Err(failure) => {
@@ -346,7 +348,7 @@ fn run(task: LoadTask, loader: &ModelLoader, repositories: &Repositories, member
             || {
                 loader
                     .load_model(location, &ServingVersions::default(), members, &task.progress)
-                    .map(|(loaded, _)| loaded)
+                    .map(|(loaded, changes)| (loaded, changes.settings))
             },
         )
     };

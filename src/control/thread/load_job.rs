@@ -259,8 +259,12 @@ impl LoadJob {
         let _ = context.messages.send(ControlMessage::ModelFound(self.name.clone(), Arc::clone(&self.progress)));
         let source = located.source(&context.repositories);
         let source = source.ok_or_else(|| Error::internal("its repository no longer exists"))?;
-        // An upload replaces all versions that serve.
-        let serving_marks = if is_uploaded { ServingVersions::default() } else { self.serving_marks };
+        // Uploaded files replace all versions that serve; a configuration alone those for which it says something else.
+        let serving_marks = match (is_uploaded, &located.uploaded_files) {
+            (false, _) => self.serving_marks,
+            (true, None) => ServingVersions { shared: None, ..self.serving_marks },
+            (true, Some(_)) => ServingVersions::default(),
+        };
         let location = ModelLocation { source, directory };
         let composing_models = self.composing_models.unwrap_or_default();
         // The instances of the last try are freed before the next one.
@@ -285,7 +289,9 @@ impl LoadJob {
             other => other,
         })?;
         if is_uploaded {
-            changes.retired = self.serving.iter().copied().filter(|have| !changes.loaded.contains(have)).collect();
+            let VersionChanges { kept, loaded, .. } = &changes;
+            let retired = self.serving.iter().copied().filter(|have| !loaded.contains(have) && !kept.contains(have));
+            changes.retired = retired.collect();
         }
         Ok((ready, changes))
     }

@@ -33,6 +33,8 @@ pub struct ModelRecord {
     /// The mark of what all serving versions share (configuration, labels); `None` when the next
     /// load must load all versions again.
     pub shared: Option<u64>,
+    /// The same but for the version policy, also of a configuration that a client sent.
+    pub settings: Option<u64>,
     /// The versions that serve, by number.
     pub serving: BTreeMap<u64, VersionRecord>,
     /// The state of versions that do not serve, with the reason.
@@ -90,7 +92,7 @@ impl ModelRecord {
     /// Returns the serving versions with their marks, for the next load to compare.
     pub fn serving_versions(&self) -> ServingVersions {
         let versions = self.serving.iter().map(|(number, version)| (*number, version.mark)).collect();
-        ServingVersions { shared: self.shared, versions }
+        ServingVersions { shared: self.shared, settings: self.settings, versions }
     }
 
     /// Returns the model as a possible step of ensembles.

@@ -310,6 +310,7 @@ impl ControlThread {
     ) {
         let Some(model) = self.models.get_mut(name) else { return };
         model.shared = (!model.is_uploaded).then_some(model.mark.shared);
+        model.settings = changes.settings;
         let has_changed = !ready.is_empty() || !changes.retired.is_empty();
         if has_changed {
             model.loads.succeeded += 1;
@@ -378,7 +379,8 @@ impl ControlThread {
             let Some(model) = self.models.get_mut(&name) else { continue };
             let numbers: Vec<u64> = model.serving.keys().copied().collect();
             let retired = Self::retire_versions(model, &name, &numbers);
-            (model.shared, model.is_requested, model.ensemble_origin) = (None, false, None);
+            (model.shared, model.settings) = (None, None);
+            (model.is_requested, model.ensemble_origin) = (false, None);
             (model.hosted, model.hosted_root) = (None, None);
             model.composing.clear();
             model.forget_failures();

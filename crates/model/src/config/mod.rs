@@ -20,6 +20,7 @@ mod steps;
 mod tensors;
 mod trees;
 pub(crate) mod validate;
+mod versions;
 pub mod warm_up;
 pub mod write;
 

@@ -35,7 +35,11 @@ pub fn check(config: &ModelConfig) -> Result<(), Error> {
         return for_ensemble("optimization should not be specified");
     }
     if !config.model_warmup.is_empty() {
-        return for_ensemble("model_warmup can not be specified");
+        // Triton's words, and the place for it.
+        return refuse(format!(
+            "model_warmup can not be specified for ensemble '{name}'; give it to the models of its steps, which are warm \
+             before the ensemble is ready"
+        ));
     }
     if !config.batch_input.is_empty() || !config.batch_output.is_empty() {
         return for_ensemble("batch_input and batch_output can not be specified");

@@ -100,7 +100,11 @@ fn an_ensemble_has_no_instances_and_no_options_of_an_engine() {
     check("platform: 'onnxruntime_onnx'", other);
     check("platform: 'ensemble' instance_group { }", "instance group should not be specified for ensemble 'e'");
     check("platform: 'ensemble' optimization { }", "optimization should not be specified for ensemble 'e'");
-    check("platform: 'ensemble' model_warmup { }", "model_warmup can not be specified for ensemble 'e'");
+    check(
+        "platform: 'ensemble' model_warmup { }",
+        "model_warmup can not be specified for ensemble 'e'; give it to the models of its steps, which are warm before the \
+         ensemble is ready",
+    );
     check(
         "platform: 'ensemble' batch_output { target_name: 'y' kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: 'x' }",
         "batch_input and batch_output can not be specified for ensemble 'e'",

@@ -146,6 +146,8 @@ pub struct VersionChanges {
     pub loaded: Vec<u64>,
     /// Versions to take out of service.
     pub retired: Vec<u64>,
+    /// A hash of what all versions share but for the version policy; `None` if it is unknown.
+    pub settings: Option<u64>,
 }
 
 /// Compares the versions that serve with the wanted ones, each given with the hash of its files. If the shared files
@@ -173,7 +175,11 @@ mod tests {
             Some((version, mark)) => (number(version), number(mark)),
             None => (number(text), 0),
         };
-        ChangeMark { shared: number(shared), versions: versions.split(',').map(version).collect() }
+        ChangeMark {
+            shared: number(shared),
+            versions: versions.split(',').map(version).collect(),
+            ..ChangeMark::default()
+        }
     }
 
     /// Words `ORIGIN/NAME=MARK`; `ORIGIN/NAME!WHY` has no mark, `ORIGIN?` is an unreadable repository.
@@ -256,7 +262,12 @@ mod tests {
     fn versions_that_did_not_change_go_on_serving() {
         let check = |served: &[(u64, u64)], wanted: &[(u64, u64)], is_shared_same, want: [&[u64]; 3]| {
             let got = version_changes(served, wanted, is_shared_same);
-            let want = VersionChanges { kept: want[0].into(), loaded: want[1].into(), retired: want[2].into() };
+            let want = VersionChanges {
+                kept: want[0].into(),
+                loaded: want[1].into(),
+                retired: want[2].into(),
+                settings: None,
+            };
             assert_eq!(got, want, "{served:?} {wanted:?}");
         };
         check(&[], &[(1, 0)], true, [&[], &[1], &[]]);

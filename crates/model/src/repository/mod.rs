@@ -60,6 +60,8 @@ pub struct ListingEntry {
 pub struct ChangeMark {
     /// Hash of everything outside the version directories: the configuration, labels, warm-up files.
     pub shared: u64,
+    /// The same without the configuration files.
+    pub beside: u64,
     /// `(version, hash of its directory)`, the highest version first.
     pub versions: Vec<(u64, u64)>,
 }
@@ -294,7 +296,7 @@ impl ModelDirectory {
         let files = vec![filename.to_owned()];
         let path = ".".to_owned();
         let given = Some((Notation::Text, generated));
-        let mark = ChangeMark { shared: 0, versions: vec![(1, stamp)] };
+        let mark = ChangeMark { versions: vec![(1, stamp)], ..ChangeMark::default() };
         let (versions, beside) = (vec![1], Vec::new());
         let (configs, named_configs) = (Vec::new(), Vec::new());
         Ok(Self {
@@ -423,7 +425,11 @@ impl ChangeMark {
             .filter_map(|child| Some((number(child)?, digest(&child.children.iter().collect::<Vec<_>>()))))
             .collect();
         versions.sort_unstable_by(|one, other| other.cmp(one));
-        Self { shared: digest(&shared), versions }
+        let is_config = |child: &ListingEntry| {
+            child.name == CONFIGS || Notation::ALL.iter().any(|notation| child.name == notation.filename())
+        };
+        let beside: Vec<&ListingEntry> = shared.iter().copied().filter(|child| !is_config(child)).collect();
+        Self { shared: digest(&shared), beside: digest(&beside), versions }
     }
 }
 
@@ -572,8 +578,10 @@ mod tests {
         );
         let config = mark(text, &|model| model.children[0].stamp = 1);
         assert!(config.shared != base.shared && config.versions == base.versions);
+        assert_eq!(config.beside, base.beside);
         let warmup = mark(text, &|model| model.children[1].children[0].stamp = 1);
         assert!(warmup.shared != base.shared && warmup.versions == base.versions);
+        assert_ne!(warmup.beside, base.beside);
         let file = mark(text, &|model| model.children[2].children[0].stamp = 1);
         assert!(file.shared == base.shared && file.versions[0] == base.versions[0]);
         assert_ne!(file.versions[1], base.versions[1]);
@@ -683,7 +691,7 @@ mod tests {
     #[test]
     fn a_file_has_any_name_in_its_configuration() {
         let model = ModelDirectory::of_file("m".to_owned(), "onnxruntime", "a \"b\".onnx", 7, None).unwrap();
-        assert_eq!(model.mark, ChangeMark { shared: 0, versions: vec![(1, 7)] });
+        assert_eq!(model.mark, ChangeMark { versions: vec![(1, 7)], ..ChangeMark::default() });
         let given = model.given.as_ref().map(|(_, text)| text.as_bytes());
         let draft = crate::config::ConfigDraft::new("m", given, &[]).unwrap();
         assert_eq!(draft.onnx_filename(), Some("a \"b\".onnx"));
