@@ -24,6 +24,9 @@ const FORECAST_LEVELS_MAX: usize = 64;
 /// a model may have been slow once, and would be refused forever.
 const FORECAST_AGE_MAX: Duration = Duration::from_secs(1);
 
+/// The idle time of an instance that takes no batches.
+const ABSENT: u64 = u64::MAX;
+
 /// The forecast of one model version.
 #[derive(Debug)]
 pub struct Forecast {
@@ -32,7 +35,7 @@ pub struct Forecast {
     /// Run times of batches by class of size, in nanoseconds: the mean or the bound, as the rule
     /// needs; 0 while unknown.
     run_times: [AtomicU64; SIZE_CLASSES],
-    /// The time at which each instance will be idle, in nanoseconds; 0 for now.
+    /// The time at which each instance will be idle, in nanoseconds; 0 for now, and [`ABSENT`] for one that is not there.
     idle_at: Box<[AtomicU64]>,
     rows_max: AtomicU32,
     /// The time at which the last batch was taken, in nanoseconds.
@@ -55,6 +58,19 @@ impl Forecast {
             taken_at: AtomicU64::new(0),
             rule: policy.admission,
             is_batched: policy.is_batched,
+        }
+    }
+
+    /// The same with room for instances that come later, up to `instances_max` in all.
+    pub fn with_room(self, instances_max: usize) -> Self {
+        let absent = (self.idle_at.len()..instances_max).map(|_| AtomicU64::new(ABSENT));
+        Self { idle_at: self.idle_at.into_iter().chain(absent).collect(), ..self }
+    }
+
+    /// An instance takes no batches from now on, until it is idle or takes one again.
+    pub fn handle_gone(&self, instance: usize) {
+        if let Some(cell) = self.idle_at.get(instance) {
+            cell.store(ABSENT, Ordering::Relaxed);
         }
     }
 
@@ -151,7 +167,8 @@ impl Forecast {
     /// Returns the time at which the batch behind `batches` full ones starts. Instances take turns:
     /// in every round, each runs one full batch.
     fn started_at(&self, batches: usize, full: Duration, now: Instant) -> Instant {
-        let mut idle_at: SmallVec<[u64; 8]> = self.idle_at.iter().map(|at| at.load(Ordering::Relaxed)).collect();
+        let idle_at = self.idle_at.iter().map(|at| at.load(Ordering::Relaxed)).filter(|at| *at != ABSENT);
+        let mut idle_at: SmallVec<[u64; 8]> = idle_at.collect();
         idle_at.sort_unstable();
         let rounds = u32::try_from(batches / idle_at.len().max(1)).unwrap_or(u32::MAX);
         let first = idle_at.get(batches % idle_at.len().max(1)).copied().unwrap_or_default();
@@ -222,6 +239,17 @@ mod tests {
         assert_eq!(micros(&forecast, 0, 4, 1000), 1100);
         forecast.handle_request(0, 3);
         assert_eq!(micros(&forecast, 0, 2, 1000), 1200, "both do not fit");
+    }
+
+    #[test]
+    fn instances_that_come_share_what_waits_and_those_that_go_no_longer_do() {
+        let forecast = forecast(1, 0).with_room(2);
+        forecast.handle_request(0, 8);
+        assert_eq!(micros(&forecast, 0, 4, 1000), 1300, "behind two batches");
+        forecast.handle_idle(1);
+        assert_eq!(micros(&forecast, 0, 4, 1000), 1200, "two at a time");
+        forecast.handle_gone(0);
+        assert_eq!(micros(&forecast, 0, 4, 1000), 1300);
     }
 
     #[test]

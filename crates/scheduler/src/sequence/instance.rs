@@ -29,6 +29,8 @@ pub(super) struct InstanceSlots {
     has_new_work: bool,
     /// True if it was lost and not recreated yet.
     pub(super) is_down: bool,
+    /// True if it gets no other sequences: it ends with those that it has.
+    pub(super) is_leaving: bool,
 }
 
 /// The first request of a sequence, as an instance sees it.
@@ -51,12 +53,13 @@ impl InstanceSlots {
             ask_at: None,
             has_new_work: false,
             is_down: false,
+            is_leaving: false,
         }
     }
 
     /// Returns the lowest free slot below `slots`.
     pub(super) fn free_slot(&self, slots: usize) -> Option<usize> {
-        if self.is_down {
+        if self.is_down || self.is_leaving {
             return None;
         }
         let fresh = Some(self.slots.len()).filter(|slot| *slot < slots);
@@ -86,6 +89,11 @@ impl InstanceSlots {
     /// The sequence in a slot.
     pub(super) fn run(&self, slot: usize) -> Option<usize> {
         self.slots.get(slot).copied().flatten()
+    }
+
+    /// Returns true if no slot has a sequence.
+    pub(super) fn is_vacant(&self) -> bool {
+        self.slots.len() == self.returned.len()
     }
 
     pub(super) fn runs(&self) -> impl Iterator<Item = usize> {

@@ -38,6 +38,8 @@ pub struct Sequences<K, T> {
     open: HashMap<K, usize>,
     runs: SequenceTable<K, T>,
     instances: Vec<InstanceSlots>,
+    /// The batch policy of a new instance, with the oldest strategy.
+    former: Option<Policy>,
     /// Sequences that wait for a slot, by number, which is the order in which they began.
     backlog: BTreeMap<u64, usize>,
     /// The next timer of each sequence that has one: idle for too long, or waited too long for a slot.
@@ -68,6 +70,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             open: HashMap::new(),
             runs: SequenceTable::default(),
             instances,
+            former,
             backlog: BTreeMap::new(),
             alarms: BTreeSet::new(),
             broken: VecDeque::new(),
@@ -226,6 +229,43 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
         self.fill(now);
         self.invariants();
+    }
+
+    /// A new instance takes sequences from now on. Its index is a new one, or that of an instance that has left.
+    pub fn handle_instance_added(&mut self, instance: usize, now: Instant) {
+        while self.instances.len() <= instance {
+            // Indices between are those of instances that are being made.
+            let mut unused = InstanceSlots::new(self.former.clone());
+            unused.is_leaving = true;
+            self.instances.push(unused);
+        }
+        if let Some(added) = self.instances.get_mut(instance) {
+            debug_assert!(added.is_vacant(), "an instance leaves after its last sequence");
+            *added = InstanceSlots::new(self.former.clone());
+        }
+        self.fill(now);
+        self.invariants();
+    }
+
+    /// The instance that was leaving stays.
+    pub fn handle_instance_staying(&mut self, instance: usize, now: Instant) {
+        if let Some(staying) = self.instances.get_mut(instance) {
+            staying.is_leaving = false;
+        }
+        self.fill(now);
+        self.invariants();
+    }
+
+    /// The instance gets no other sequences. Those that it has stay there until they end.
+    pub fn handle_instance_leaving(&mut self, instance: usize) {
+        if let Some(leaving) = self.instances.get_mut(instance) {
+            leaving.is_leaving = true;
+        }
+    }
+
+    /// Returns true if no sequence has a slot of the instance.
+    pub fn is_vacant(&self, instance: usize) -> bool {
+        self.instances.get(instance).is_none_or(InstanceSlots::is_vacant)
     }
 
     /// Nothing more will arrive: sequences in the backlog end now, the others once their requests have run, and batches

@@ -42,8 +42,8 @@ impl Timeline {
     }
 
     /// `^a1` begins a sequence, `a2` goes on, `a3$` ends it, with `xSIZE` a shape and `tMICROS` a
-    /// timeout; `-a1` is withdrawn, `<a` leaves; `busy 0`, `done 0`, `dead 0`, `renewed 0`, `back 0`
-    /// are about an instance; `again a1` and `over a1` say that a request that ran is rescheduled or finished.
+    /// timeout; `-a1` is withdrawn, `<a` leaves; `busy 0`, `done 0`, `dead 0`, `renewed 0`, `back 0`,
+    /// `add 0`, `leave 0`, `stay 0` are about an instance; `again a1` and `over a1` say that a request that ran is rescheduled or finished.
     fn handle_event(&mut self, event: &str, now: Instant) -> String {
         let (word, rest) = event.split_once(' ').unwrap_or((event, ""));
         let index = || rest.parse::<usize>().unwrap();
@@ -57,6 +57,9 @@ impl Timeline {
                 }
             }
             "back" => self.sequences.handle_instance_restored(index(), now),
+            "add" => self.sequences.handle_instance_added(index(), now),
+            "leave" => self.sequences.handle_instance_leaving(index()),
+            "stay" => self.sequences.handle_instance_staying(index(), now),
             "again" | "over" => return self.handle_release(word, rest, now),
             "drain" => self.sequences.handle_drain(),
             "unload" => self.sequences.handle_unload(),
@@ -108,7 +111,7 @@ impl Timeline {
 
     fn decide(&mut self, now: Instant) -> Vec<String> {
         let mut decisions = Vec::new();
-        for instance in 0..self.sequences.policy.instances {
+        for instance in 0..self.sequences.instances.len() {
             if self.busy.contains(&instance) {
                 continue;
             }
@@ -430,6 +433,36 @@ fn a_lost_instance_loses_its_sequences_and_those_not_started_move_elsewhere() {
             3   | renewed 0 | 0: 0a2 1b1 (full) ended [0]
             4   | done 0    | ask at 104
             2 active, 0 wait, instance 1
+        "#]],
+    );
+}
+
+#[test]
+fn an_instance_that_leaves_keeps_its_sequences_and_one_that_comes_takes_those_that_wait() {
+    check(
+        direct(2, 1),
+        "0 ^a1, 1 done 0, 2 leave 0, 3 ^b1, 4 ^c1, 5 a2, 6 add 3, 7 done 0, 8 a3$, 9 done 0, 10 done 1, 11 b2$, 12 ^d1, \
+         13 add 0, 14 done 1, 15 leave 1, 16 stay 1, 17 ^e1",
+        expect![[r#"
+            0   | ^a1       | 0: 0a1 (full)
+            1   | done 0    | ask at 101
+            2   | leave 0   | ask at 101
+            3   | ^b1       | 1: 0b1 (full), ask at 101
+            4   | ^c1       | ask at 101
+            5   | a2        | 0: 0a2 (full)
+            6   | add 3     | 3: 0c1 (full)
+            7   | done 0    | ask at 107
+            8   | a3$       | 0: 0a3 (full)
+            9   | done 0    | -
+            10  | done 1    | ask at 110
+            11  | b2$       | 1: 0b2 (full)
+            12  | ^d1       | -
+            13  | add 0     | -
+            14  | done 1    | 1: 0d1 (full)
+            15  | leave 1   | -
+            16  | stay 1    | -
+            17  | ^e1       | 0: 0e1 (full)
+            3 active, 0 wait, end 2
         "#]],
     );
 }
