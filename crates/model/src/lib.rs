@@ -28,6 +28,7 @@ pub mod trees;
 pub use identity::ModelIdentity;
 pub use spec::ensemble::Ensemble;
 pub use spec::hosted::HostedLibrary;
+pub use spec::instances::{InstanceSeat, InstanceUpdate, KnownInstance};
 pub use spec::python::PythonModel;
 pub use spec::sequence::{
     ControlKind, ControlSpec, CorrelationId, SequenceBatching, SequenceMark, SequenceStrategy, StateSpec,

@@ -88,7 +88,7 @@ pub struct OpenedConfig {
 impl OpenedConfig {
     /// A hash of what all versions share but for the version policy.
     pub fn settings_mark(&self, directory: &ModelDirectory) -> u64 {
-        self.draft.mark_without_policy() ^ directory.mark.beside
+        self.draft.mark_without_policy() ^ directory.mark.files
     }
 }
 

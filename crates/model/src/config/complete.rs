@@ -276,7 +276,7 @@ pub fn remove_gpus(config: &mut ModelConfig) {
 
 /// As in Triton, a `KIND_AUTO` group is placed on GPUs if every GPU it names exists; a GPU group that names none is
 /// placed on all.
-fn fill_instance_groups(config: &mut ModelConfig, gpus: &GpuSupport, rules: CompletionRules) {
+pub fn fill_instance_groups(config: &mut ModelConfig, gpus: &GpuSupport, rules: CompletionRules) {
     let devices: Vec<i32> = gpus.devices.iter().filter_map(|device| i32::try_from(*device).ok()).collect();
     let has_gpus = config.backend == ONNX_BACKEND || gpus.is_for_library;
     let takes_auto = gpus.takes_auto && has_gpus && !devices.is_empty();

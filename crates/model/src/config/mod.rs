@@ -11,6 +11,7 @@ mod frameworks;
 mod fuzz;
 mod hosted;
 mod hub;
+mod instances;
 mod metrics;
 mod optimization;
 mod python;

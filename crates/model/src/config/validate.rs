@@ -227,7 +227,7 @@ fn preserve_ordering(name: &str, batching: &ModelDynamicBatching) -> Result<(), 
     Ok(())
 }
 
-fn instance_groups(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error> {
+pub fn instance_groups(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error> {
     for group in &config.instance_group {
         instance_group(config, group, gpus)
             .map_err(|text| Error::invalid(format!("instance group {} of model {} {text}", group.name, config.name)))?;

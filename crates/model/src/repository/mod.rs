@@ -61,7 +61,7 @@ pub struct ChangeMark {
     /// Hash of everything outside the version directories: the configuration, labels, warm-up files.
     pub shared: u64,
     /// The same without the configuration files.
-    pub beside: u64,
+    pub files: u64,
     /// `(version, hash of its directory)`, the highest version first.
     pub versions: Vec<(u64, u64)>,
 }
@@ -221,6 +221,7 @@ impl ModelDirectory {
         if is_flat {
             configs.retain(|notation| *notation != Notation::Json);
             (versions, mark.versions) = (vec![1], vec![(1, mark.shared)]);
+            mark.files = mark.shared;
             files = entry.children.iter().map(|file| file.name.clone()).collect();
             files.sort();
         }
@@ -428,8 +429,8 @@ impl ChangeMark {
         let is_config = |child: &ListingEntry| {
             child.name == CONFIGS || Notation::ALL.iter().any(|notation| child.name == notation.filename())
         };
-        let beside: Vec<&ListingEntry> = shared.iter().copied().filter(|child| !is_config(child)).collect();
-        Self { shared: digest(&shared), beside: digest(&beside), versions }
+        let files: Vec<&ListingEntry> = shared.iter().copied().filter(|child| !is_config(child)).collect();
+        Self { shared: digest(&shared), files: digest(&files), versions }
     }
 }
 
@@ -578,10 +579,10 @@ mod tests {
         );
         let config = mark(text, &|model| model.children[0].stamp = 1);
         assert!(config.shared != base.shared && config.versions == base.versions);
-        assert_eq!(config.beside, base.beside);
+        assert_eq!(config.files, base.files);
         let warmup = mark(text, &|model| model.children[1].children[0].stamp = 1);
         assert!(warmup.shared != base.shared && warmup.versions == base.versions);
-        assert_ne!(warmup.beside, base.beside);
+        assert_ne!(warmup.files, base.files);
         let file = mark(text, &|model| model.children[2].children[0].stamp = 1);
         assert!(file.shared == base.shared && file.versions[0] == base.versions[0]);
         assert_ne!(file.versions[1], base.versions[1]);

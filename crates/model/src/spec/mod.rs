@@ -3,6 +3,7 @@
 
 pub mod ensemble;
 pub mod hosted;
+pub mod instances;
 pub mod python;
 pub mod refused;
 pub mod rows;
@@ -19,6 +20,7 @@ use crate::labels::Labels;
 use crate::name::qualified;
 use crate::spec::ensemble::Ensemble;
 use crate::spec::hosted::HostedLibrary;
+use crate::spec::instances::InstanceSeat;
 use crate::spec::python::PythonModel;
 use crate::spec::refused::RefusedAxes;
 use crate::spec::sequence::SequenceBatching;
@@ -30,6 +32,8 @@ use base::tensor::{Datatype, Shape, Tensor};
 /// parameter `engine`: a copy of a served configuration must not choose an engine that its user did
 /// not choose.
 pub const SERVED_ENGINE_PARAMETER: &str = "served_engine";
+/// The parameter in which a served configuration has the most rows of a batch, if that was learned.
+pub const ROWS_CHOSEN_PARAMETER: &str = "batch_rows_chosen";
 /// The parameter in which a served configuration names the version of that engine.
 pub const SERVED_ENGINE_VERSION_PARAMETER: &str = "served_engine_version";
 
@@ -312,6 +316,11 @@ impl InstanceGroup {
             (0..self.count).map(move |index| (named(index), Some(*gpu)))
         });
         on_cpu.chain(on_gpus)
+    }
+
+    /// Its instances, one by one.
+    pub fn seats(&self) -> impl Iterator<Item = InstanceSeat> {
+        self.instances().map(|(name, gpu)| InstanceSeat { name, group: self.clone(), gpu })
     }
 
     /// The number of instances, over all GPUs.
