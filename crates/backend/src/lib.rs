@@ -51,8 +51,8 @@ use base::error::Error;
 use base::metrics::{BatchCells, Gauge, PaddingCells};
 use base::tensor::Tensor;
 use base::time::{Clock, Stamps};
-use model::ModelSpec;
 use model::parameters::Parameters;
+use model::{InstanceSeat, ModelSpec};
 
 /// Code that runs models of one kind.
 pub trait Backend: Send + Sync {
@@ -92,6 +92,18 @@ pub trait LoadedModel: Send + Sync {
     ///
     /// If the engine or the GPU has no room for another, or the GPU is lost.
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error>;
+
+    /// Instances are about to be added beside those that serve, in these seats of `spec`, which differs from the loaded
+    /// configuration in its instance groups alone. A model that makes its instances when it is loaded makes the new ones
+    /// now, for [`Self::new_instance`] to hand out.
+    ///
+    /// # Errors
+    ///
+    /// The reason why one cannot be made. Then none of them is asked for.
+    fn prepare_instances(&self, spec: &ModelSpec, seats: &[InstanceSeat]) -> Result<(), Error> {
+        let _ = (spec, seats);
+        Ok(())
+    }
 
     /// Returns true if an instance may run inside a shard if it is fast enough, because it neither
     /// sleeps nor waits for another thread, and the shapes of its inputs determine its duration.

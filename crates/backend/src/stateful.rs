@@ -22,7 +22,7 @@ use base::error::Error;
 use base::metrics::Gauge;
 use base::tensor::{AlignedBuffer, Datatype, Shape, Tensor, strings};
 use base::time::Clock;
-use model::{ControlKind, ControlSpec, CorrelationId, ModelSpec, SequenceBatching, SequenceMark};
+use model::{ControlKind, ControlSpec, CorrelationId, InstanceSeat, ModelSpec, SequenceBatching, SequenceMark};
 
 /// The slot and sequence of one row of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +95,10 @@ impl LoadedModel for StatefulModel {
 
     fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
         self.inner.gpu_figures()
+    }
+
+    fn prepare_instances(&self, spec: &ModelSpec, seats: &[InstanceSeat]) -> Result<(), Error> {
+        self.inner.prepare_instances(spec, seats)
     }
 
     fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {

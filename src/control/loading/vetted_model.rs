@@ -7,7 +7,7 @@ use crate::backend::gpu::{Gpu, GpuInstanceFigures};
 use crate::backend::{Computation, Instance, LoadedModel, ReadyReply, Threads};
 use crate::error::Error;
 use crate::metrics::Gauge;
-use crate::model::ModelSpec;
+use crate::model::{InstanceSeat, ModelSpec};
 
 /// A check of each new instance; it runs on the thread that made the instance.
 pub trait InstanceCheck: Send + Sync {
@@ -31,6 +31,10 @@ impl<C: InstanceCheck> LoadedModel for VettedModel<C> {
         let mut instance = self.model.new_instance(threads)?;
         self.check.check(&mut *instance, threads)?;
         Ok(instance)
+    }
+
+    fn prepare_instances(&self, spec: &ModelSpec, seats: &[InstanceSeat]) -> Result<(), Error> {
+        self.model.prepare_instances(spec, seats)
     }
 
     fn may_run_inline(&self) -> bool {

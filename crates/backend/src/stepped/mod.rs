@@ -36,7 +36,7 @@ use base::error::Error;
 use base::metrics::{Gauge, PaddingCells, TeiBatchCells};
 use base::tensor::{Shape, Tensor};
 use model::spec::steps::ModelSteps;
-use model::{ModelSpec, TensorSpec};
+use model::{InstanceSeat, ModelSpec, TensorSpec};
 
 /// The backend of lists of steps without another model.
 #[derive(Clone, Copy, Debug, Default)]
@@ -156,6 +156,10 @@ impl LoadedModel for SteppedModel {
 
     fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
         self.inner.as_ref().and_then(|inner| inner.gpu_figures())
+    }
+
+    fn prepare_instances(&self, spec: &ModelSpec, seats: &[InstanceSeat]) -> Result<(), Error> {
+        self.inner.as_ref().map_or(Ok(()), |inner| inner.prepare_instances(spec, seats))
     }
 
     fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {

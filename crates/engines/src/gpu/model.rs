@@ -13,7 +13,7 @@ use backend::gpu::driver::DriverError;
 use backend::gpu::figures::GpuInstanceFigures;
 use backend::{Instance, LoadedModel, ReadyReply, Threads};
 use base::error::Error;
-use model::ModelSpec;
+use model::{InstanceSeat, ModelSpec};
 
 /// A loaded model version.
 pub struct GpuModel {
@@ -97,6 +97,10 @@ impl LoadedModel for GpuModel {
                 self.spec.name
             ))),
         }
+    }
+
+    fn prepare_instances(&self, spec: &ModelSpec, seats: &[InstanceSeat]) -> Result<(), Error> {
+        self.on_cpu.as_ref().map_or(Ok(()), |on_cpu| on_cpu.prepare_instances(spec, seats))
     }
 
     fn may_run_inline(&self) -> bool {

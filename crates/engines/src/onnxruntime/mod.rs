@@ -48,9 +48,9 @@ use backend::engine_run::BatchedInstance;
 use backend::gpu::{Gpu, GpuInstanceFigures, Gpus};
 use backend::{Backend, Instance, LoadedModel, Threads, threads};
 use base::error::{Code, Error};
-use model::ModelSpec;
 use model::onnx::graph::OnnxGraph;
 use model::onnx::work::why_not_by_shape;
+use model::{InstanceSeat, ModelSpec};
 
 use cuda::SessionDevice;
 use fence::DeviceFence;
@@ -293,6 +293,11 @@ impl LoadedModel for OnnxruntimeModel {
         let fence = threads.gpu().map(|index| self.fence(index)).transpose()?;
         let instance = OnnxruntimeInstance::new(Arc::clone(&self.shared), threads.count(), fence)?;
         Ok(Box::new(BatchedInstance::new(instance)))
+    }
+
+    fn prepare_instances(&self, _: &ModelSpec, seats: &[InstanceSeat]) -> Result<(), Error> {
+        let (recipe, on_cpu) = (&self.shared.recipe, seats.iter().filter(|seat| seat.gpu.is_none()));
+        recipe.weights.share_among(on_cpu.count() as u64, &recipe.file.path)
     }
 
     fn may_run_inline(&self) -> bool {

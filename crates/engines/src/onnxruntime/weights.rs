@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ort::session::builder::{PrepackedWeights, SessionBuilder};
 use ort::value::{DynValue, Tensor};
@@ -20,9 +20,12 @@ use super::told;
 /// two sessions' copies.
 const INSTANCES_MIN: u64 = 3;
 
-/// Shared weights; empty if sharing saves nothing.
+/// Shared weights; empty while sharing saves nothing.
 #[derive(Default)]
-pub(super) struct Weights {
+pub(super) struct Weights(OnceLock<SharedWeights>);
+
+#[derive(Default)]
+struct SharedWeights {
     values: Vec<(String, Arc<DynValue>)>,
     prepared: Option<PrepackedWeights>,
 }
@@ -36,13 +39,25 @@ impl Weights {
     pub(super) fn new(spec: &ModelSpec, path: &Path) -> Result<Self, Error> {
         let instances: u64 =
             spec.instance_groups.iter().filter(|group| group.gpus.is_empty()).map(InstanceGroup::instance_count).sum();
-        if instances < INSTANCES_MIN {
-            return Ok(Self::default());
+        let weights = Self::default();
+        weights.share_among(instances, path)?;
+        Ok(weights)
+    }
+
+    /// Reads them, unless they were or so few instances that are still to be made save nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub(super) fn share_among(&self, instances: u64, path: &Path) -> Result<(), Error> {
+        if instances < INSTANCES_MIN || self.0.get().is_some() {
+            return Ok(());
         }
         let file = fs::read(path).map_err(|error| Error::invalid(format!("cannot read the model: {error}")))?;
         let values: Vec<_> = matrix_weights(&file).iter().map(value).collect::<Result<_, _>>()?;
         let prepared = (!values.is_empty()).then(PrepackedWeights::new);
-        Ok(Self { values, prepared })
+        self.0.get_or_init(|| SharedWeights { values, prepared });
+        Ok(())
     }
 
     /// Hands them to a session that is being opened.
@@ -51,8 +66,8 @@ impl Weights {
     ///
     /// The library's error.
     pub(super) fn share(&self, mut builder: SessionBuilder) -> ort::Result<SessionBuilder> {
-        let Some(prepared) = &self.prepared else { return Ok(builder) };
-        for (name, value) in &self.values {
+        let Some(SharedWeights { values, prepared: Some(prepared) }) = self.0.get() else { return Ok(builder) };
+        for (name, value) in values {
             builder = builder.with_initializer(name, Arc::clone(value))?;
         }
         Ok(builder.with_prepacked_weights(prepared)?)

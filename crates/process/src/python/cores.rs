@@ -30,12 +30,11 @@ pub struct ProcessShare {
 }
 
 impl ProcessCores {
-    /// The share of an instance of a model with these groups. All instances may use all cores that the model has, so that
+    /// The share of an instance of a model with these groups, of which `own` is its own. All instances may use all cores that the model has, so that
     /// the kernel finds an idle one, and divide them by the number of threads.
-    pub fn share(&self, groups: &[InstanceGroup], instance: &str) -> ProcessShare {
-        let of_group = |group: &&InstanceGroup| group.instances().any(|(name, _)| name == instance);
+    pub fn share(&self, groups: &[InstanceGroup], own: Option<&InstanceGroup>) -> ProcessShare {
         let policy = |group: &InstanceGroup| self.by_policy.get_key_value(&group.host_policy);
-        let own = groups.iter().find(of_group).and_then(policy);
+        let own = own.and_then(policy);
         let beside = groups.iter().filter(|group| !group.is_passive && policy(group) == own);
         let count = beside.map(InstanceGroup::instance_count).fold(0, u64::saturating_add);
         let (cores, is_pinned) = own.map_or((&self.free, self.is_pinned), |(_, cores)| (cores, true));
@@ -68,8 +67,8 @@ mod tests {
             let free: Vec<usize> = (0..cores).take(quota.unwrap_or(cores)).collect();
             let process_cores = ProcessCores { free, is_pinned, quota, by_policy: BTreeMap::new() };
             let groups = groups(text);
-            for (name, _) in groups.iter().flat_map(InstanceGroup::instances) {
-                let share = process_cores.share(&groups, &name);
+            for (group, name) in groups.iter().flat_map(|group| group.instances().map(move |(name, _)| (group, name))) {
+                let share = process_cores.share(&groups, Some(group));
                 assert_eq!((share.cores.len(), share.threads), want, "{name} of {cores} cores, {quota:?}, {text}");
                 assert!(share.cores.is_empty() || share.threads <= share.cores.len());
             }
@@ -95,20 +94,18 @@ mod tests {
         let by_policy = BTreeMap::from([("far".to_owned(), vec![2, 3, 4, 5])]);
         let process_cores = ProcessCores { free: vec![0, 1], is_pinned: true, by_policy, quota: None };
         let groups = groups("{ count: 2 host_policy: 'far' }, { count: 1 }, { count: 1 host_policy: 'unknown' }");
-        let share = |process_cores: &ProcessCores, name: &str| {
-            let share = process_cores.share(&groups, name);
+        let share = |process_cores: &ProcessCores, group: usize| {
+            let share = process_cores.share(&groups, Some(&groups[group]));
             (share.cores, share.threads)
         };
-        let names: Vec<_> = groups.iter().flat_map(InstanceGroup::instances).map(|(name, _)| name).collect();
-        assert_eq!(share(&process_cores, &names[0]), (vec![2, 3, 4, 5], 2));
-        assert_eq!(share(&process_cores, &names[1]), (vec![2, 3, 4, 5], 2));
-        assert_eq!(share(&process_cores, &names[2]), (vec![0, 1], 1));
-        assert_eq!(share(&process_cores, &names[3]), (vec![0, 1], 1));
+        assert_eq!(share(&process_cores, 0), (vec![2, 3, 4, 5], 2));
+        assert_eq!(share(&process_cores, 1), (vec![0, 1], 1));
+        assert_eq!(share(&process_cores, 2), (vec![0, 1], 1));
         // A limit of time bounds the threads, also on cores that a flag gives.
         let limited = ProcessCores { quota: Some(1), is_pinned: false, ..process_cores };
-        assert_eq!(share(&limited, &names[0]), (vec![2, 3, 4, 5], 1));
-        assert_eq!(share(&limited, &names[2]), (vec![], 1));
+        assert_eq!(share(&limited, 0), (vec![2, 3, 4, 5], 1));
+        assert_eq!(share(&limited, 1), (vec![], 1));
         // One that completes a configuration has no group.
-        assert_eq!(limited.share(&[], "m"), ProcessShare { cores: vec![], threads: 1 });
+        assert_eq!(limited.share(&[], None), ProcessShare { cores: vec![], threads: 1 });
     }
 }

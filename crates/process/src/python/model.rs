@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::python::context::{ModelProgram, PythonModelContext, PythonOptions};
@@ -14,12 +14,12 @@ use crate::python::host::PythonHost;
 use crate::python::inbox::{InboxItem, InstanceInbox};
 use crate::python::instance::PythonInstance;
 use crate::python::roster::ModelProcess;
-use crate::python::starter::{ModelPlace, ProcessStarter, START_PAUSE, StartMessage, StartMode};
+use crate::python::starter::{ModelPlace, ProcessStarter, START_PAUSE, StartMessage, StartMode, StartPlaces};
 use backend::{Backend, Batch, Computation, InFlightState, Instance, LoadedModel, ReadyReply, Threads};
 use base::error::Error;
 use base::metrics::Gauge;
 use base::time::Clock;
-use model::{ModelSpec, PythonModel, TensorSpec};
+use model::{InstanceSeat, ModelSpec, PythonModel, TensorSpec};
 
 /// The number of times that a shard tries to take the lock of the instances. Each try takes some
 /// nanoseconds, and so does each holder.
@@ -53,8 +53,8 @@ struct LoadedPythonModel {
     starter: ProcessStarter,
     /// True if the model has `is_ready`.
     has_opinion: AtomicBool,
-    /// Bytes of memory that its processes had when they had started.
-    process_size: u64,
+    /// Bytes of memory that its processes had when they had started, as far as known of those that came later.
+    process_size: AtomicU64,
     instances: Arc<Mutex<InstancePool>>,
 }
 
@@ -65,6 +65,17 @@ struct InstancePool {
     ready_made: HashMap<String, PythonInstance>,
     /// The inboxes of the live instances.
     inboxes: Vec<Weak<InstanceInbox>>,
+}
+
+impl InstancePool {
+    /// Keeps new instances until their workers take them.
+    fn keep(&mut self, started: Vec<PythonInstance>) {
+        self.inboxes.retain(|inbox| inbox.strong_count() > 0);
+        for instance in started {
+            self.inboxes.push(Arc::downgrade(&instance.inbox));
+            self.ready_made.insert(instance.name.to_string(), instance);
+        }
+    }
 }
 
 impl PythonBackend {
@@ -86,8 +97,7 @@ impl PythonBackend {
             host: self.host()?,
             message: StartMessage::Python(place),
             inputs: Vec::new(),
-            groups: Vec::new(),
-            config: config.into(),
+            places: Mutex::new(Arc::new(StartPlaces::of_config(config))),
             mode: StartMode::Complete,
         };
         starter.complete(name)
@@ -164,8 +174,7 @@ impl Backend for PythonBackend {
             host: self.host()?,
             message: StartMessage::Python(place),
             inputs: tensors(&spec.inputs),
-            groups: spec.instance_groups.clone(),
-            config: Arc::clone(&spec.config_json),
+            places: Mutex::new(Arc::new(StartPlaces::new(spec))),
             mode: StartMode::Serve,
         };
         starter.load()
@@ -195,12 +204,9 @@ impl ProcessStarter {
     /// The first error of any of them.
     pub(super) fn load(self) -> Result<Box<dyn LoadedModel>, Error> {
         let (started, capabilities) = self.start_all()?;
-        let process_size = started.iter().map(|instance| instance.process.memory()).sum();
+        let process_size = AtomicU64::new(started.iter().map(|instance| instance.process.memory()).sum());
         let mut pool = InstancePool::default();
-        for instance in started {
-            pool.inboxes.push(Arc::downgrade(&instance.inbox));
-            pool.ready_made.insert(instance.name.to_string(), instance);
-        }
+        pool.keep(started);
         let (starter, has_opinion) = (self, AtomicBool::new(capabilities.has_is_ready));
         Ok(Box::new(LoadedPythonModel { starter, has_opinion, process_size, instances: Arc::new(Mutex::new(pool)) }))
     }
@@ -224,6 +230,22 @@ impl LoadedModel for LoadedPythonModel {
 
     fn computation(&self) -> Computation {
         Computation::Elsewhere
+    }
+
+    fn prepare_instances(&self, spec: &ModelSpec, seats: &[InstanceSeat]) -> Result<(), Error> {
+        let before = self.starter.places();
+        self.starter.set_places(Arc::new(before.updated(spec, seats)));
+        let outcome = self.starter.start_these(seats.iter().map(|seat| &seat.name));
+        let (started, _) = outcome.inspect_err(|_| self.starter.set_places(Arc::clone(&before)))?;
+        let sizes: Vec<u64> = started.iter().map(|instance| instance.process.memory()).collect();
+        let had = self.process_size.load(Ordering::Relaxed).checked_div(before.count()).unwrap_or(0);
+        let each = sizes.iter().sum::<u64>().checked_div(sizes.len() as u64).unwrap_or(had);
+        self.process_size.store(each.saturating_mul(self.starter.places().count()), Ordering::Relaxed);
+        let mut pool = lock(&self.instances);
+        // Left by an update that failed before they were taken.
+        pool.ready_made.clear();
+        pool.keep(started);
+        Ok(())
     }
 
     fn ask_ready(&self, reply: ReadyReply) -> Option<ReadyReply> {
@@ -266,7 +288,7 @@ impl LoadedModel for LoadedPythonModel {
     }
 
     fn process_size(&self) -> u64 {
-        self.process_size
+        self.process_size.load(Ordering::Relaxed)
     }
 
     fn refuses_while_lost(&self) -> bool {

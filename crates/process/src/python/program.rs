@@ -9,6 +9,7 @@ use crate::python::child::ChildProgram;
 use crate::python::environment::{Interpreter, child_variables, refuse_spawn, thread_variables};
 use base::error::Error;
 use base::metrics::Gauge;
+use model::InstanceSeat;
 
 /// A process to start.
 pub struct ProcessCommand {
@@ -49,8 +50,8 @@ pub trait LibraryStart: Send + Sync {
     /// The command of this program that it runs.
     fn command(&self) -> &'static str;
 
-    /// The body of INIT for an instance: the library to open and the model to load.
-    fn order(&self, instance: &str) -> Vec<u8>;
+    /// The body of INIT for an instance: the library to open and the model to load. `None` to complete a configuration.
+    fn order(&self, seat: Option<&InstanceSeat>) -> Vec<u8>;
 }
 
 impl ProcessProgram {

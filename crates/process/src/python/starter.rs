@@ -1,9 +1,12 @@
 //! Starts the processes of one Python model: at its load all instances at once, later another in the place of one that
-//! was lost.
+//! was lost, and those of instances that an update adds.
 
+#![expect(clippy::disallowed_types, reason = "taken when a process is started or an update comes, never for a batch")]
+
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::python::context::{ModelProgram, PythonModelContext, PythonOptions};
@@ -20,7 +23,7 @@ use crate::python::program::LibraryStart;
 use crate::python::{BOOT, MODULES, ProcessCommand, ProcessProgram};
 use base::error::Error;
 use base::tensor::Datatype;
-use model::InstanceGroup;
+use model::{InstanceGroup, InstanceSeat, ModelSpec};
 
 /// The interval at which a start is checked beside the events of its process.
 pub(super) const START_PAUSE: Duration = Duration::from_millis(100);
@@ -34,10 +37,46 @@ pub(super) struct ProcessStarter {
     pub(super) message: StartMessage,
     /// Names and datatypes of the inputs.
     pub(super) inputs: Vec<(String, Datatype)>,
-    pub(super) groups: Vec<InstanceGroup>,
-    /// The configuration, in JSON.
-    pub(super) config: Arc<str>,
+    pub(super) places: Mutex<Arc<StartPlaces>>,
     pub(super) mode: StartMode,
+}
+
+/// The instances of a model, and the configuration that they are told.
+#[derive(Clone, Default)]
+pub(super) struct StartPlaces {
+    groups: Vec<InstanceGroup>,
+    /// By the names of the instances. Those of instances that left stay.
+    seats: BTreeMap<String, InstanceSeat>,
+    /// The configuration, in JSON.
+    config: Arc<str>,
+}
+
+impl StartPlaces {
+    /// The instances of a configuration.
+    pub(super) fn new(spec: &ModelSpec) -> Self {
+        let seats = spec.instance_groups.iter().flat_map(InstanceGroup::seats).collect::<Vec<_>>();
+        Self::default().updated(spec, &seats)
+    }
+
+    /// No instances, to complete a configuration.
+    pub(super) fn of_config(config: &str) -> Self {
+        Self { config: config.into(), ..Self::default() }
+    }
+
+    /// The same with these seats, after an update to this configuration.
+    pub(super) fn updated(&self, spec: &ModelSpec, seats: &[InstanceSeat]) -> Self {
+        let added = seats.iter().map(|seat| (seat.name.clone(), seat.clone()));
+        Self {
+            groups: spec.instance_groups.clone(),
+            seats: self.seats.clone().into_iter().chain(added).collect(),
+            config: Arc::clone(&spec.config_json),
+        }
+    }
+
+    /// The number of instances.
+    pub(super) fn count(&self) -> u64 {
+        self.groups.iter().map(InstanceGroup::instance_count).sum()
+    }
 }
 
 /// The contents of INIT for a process.
@@ -72,8 +111,19 @@ impl ProcessStarter {
     /// # Errors
     /// The first error of any of them.
     pub(super) fn start_all(&self) -> Result<(Vec<PythonInstance>, Capabilities), Error> {
-        let names = self.instances().map(|(_, name, _)| name);
-        let mut starting = names.map(|name| self.start(&name)).collect::<Result<Vec<_>, _>>()?;
+        let places = self.places();
+        self.start_these(places.seats.keys())
+    }
+
+    /// Starts the processes of the instances of these names at once.
+    ///
+    /// # Errors
+    /// The first error of any of them.
+    pub(super) fn start_these<'a>(
+        &self,
+        names: impl Iterator<Item = &'a String>,
+    ) -> Result<(Vec<PythonInstance>, Capabilities), Error> {
+        let mut starting = names.map(|name| self.start(name)).collect::<Result<Vec<_>, _>>()?;
         let capabilities = wait_all(&mut starting)?;
         Ok((starting, capabilities))
     }
@@ -111,9 +161,14 @@ impl ProcessStarter {
         started.inspect_err(|error| self.context.log_fault(name, &format!("cannot be started again: {error}")))
     }
 
-    /// The instances: their groups, names and GPUs.
-    fn instances(&self) -> impl Iterator<Item = (&InstanceGroup, String, Option<u32>)> {
-        self.groups.iter().flat_map(|group| group.instances().map(move |(name, gpu)| (group, name, gpu)))
+    /// The instances.
+    pub(super) fn places(&self) -> Arc<StartPlaces> {
+        Arc::clone(&self.places.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Sets the instances.
+    pub(super) fn set_places(&self, places: Arc<StartPlaces>) {
+        *self.places.lock().unwrap_or_else(PoisonError::into_inner) = places;
     }
 
     /// Starts the process of an instance and sends it its first messages; it initializes meanwhile.
@@ -128,7 +183,10 @@ impl ProcessStarter {
         let (Some(request_region), Some(response_region)) = (requests.first(), responses.first()) else {
             return Err(Error::internal("a process has two regions"));
         };
-        let ProcessShare { cores, threads } = self.context.options.cores.share(&self.groups, name);
+        let places = self.places();
+        let seat = places.seats.get(name);
+        let own = seat.map(|seat| &seat.group);
+        let ProcessShare { cores, threads } = self.context.options.cores.share(&places.groups, own);
         let too_large = |error| Error::internal(format!("a message to a {noun} cannot be written: {error}"));
         let modules = if self.context.program.is_library() { &[] } else { MODULES };
         let mut start = Vec::new();
@@ -149,8 +207,8 @@ impl ProcessStarter {
         instance.link.main.send(start.get(sent..).unwrap_or_default());
         let mut frame = Vec::new();
         match &self.message {
-            StartMessage::Library(start) => message::put_init_bytes(&start.order(name), &mut frame),
-            StartMessage::Python(place) => self.put_init(place, name, threads, sizes, &mut frame),
+            StartMessage::Library(start) => message::put_init_bytes(&start.order(seat), &mut frame),
+            StartMessage::Python(place) => self.put_init(place, &places, name, threads, sizes, &mut frame),
         }
         .map_err(too_large)?;
         instance.link.main.send(&frame);
@@ -173,22 +231,23 @@ impl ProcessStarter {
     fn put_init(
         &self,
         place: &ModelPlace,
+        places: &StartPlaces,
         name: &str,
         threads: usize,
         sizes: [usize; 2],
         out: &mut Vec<u8>,
     ) -> Result<(), MessageError> {
         use JsonItem::{Array, Bool, Integer, Null, Object, Raw, Text};
-        let instance = self.instances().find(|(_, have, _)| have == name);
-        let kind = instance.as_ref().map_or("CPU", |(group, ..)| group.kind.as_str());
-        let device = instance.as_ref().and_then(|(.., gpu)| *gpu).unwrap_or(0).to_string();
+        let seat = places.seats.get(name);
+        let kind = seat.map_or("CPU", |seat| seat.group.kind.as_str());
+        let device = seat.and_then(|seat| seat.gpu).unwrap_or(0).to_string();
         let version = self.context.version.to_string();
         let path = |path: &Path| path.to_string_lossy().into_owned();
         let [model, of_version, file] =
             [&place.model_directory, &place.version_directory, &place.file].map(|each| path(each));
         let backend = place.backend_directory.as_deref().map(path);
         let args = Object(vec![
-            ("model_config", Text(&self.config)),
+            ("model_config", Text(&places.config)),
             ("model_instance_kind", Text(kind)),
             ("model_instance_name", Text(name)),
             ("model_instance_device_id", Text(&device)),
@@ -206,7 +265,7 @@ impl ProcessStarter {
             ("version_directory", Text(&of_version)),
             ("module_name", Text(&place.module)),
             ("backend_directory", backend.as_deref().map_or(Null, Text)),
-            ("config", Raw(&self.config)),
+            ("config", Raw(&places.config)),
             ("inputs", Array(self.inputs.iter().map(tensor_item).collect())),
             ("outputs", Array(self.context.outputs.iter().map(tensor_item).collect())),
             ("decoupled", Bool(self.context.is_decoupled)),

@@ -26,7 +26,7 @@ use crate::triton::services::{self, HostOptions, HostServices};
 use backend::{Backend, Batch, Computation, InFlightState, Instance, LoadedModel, ReadyReply, Request, Threads};
 use base::error::Error;
 use base::time::Clock;
-use model::{InstanceKind, ModelSpec};
+use model::{InstanceKind, InstanceSeat, ModelSpec};
 
 /// The longest time between two polls while requests are open.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
@@ -209,8 +209,8 @@ impl TritonHost {
         if places.iter().any(|place| place.kind != InstanceKind::Cpu) {
             model.backend().object.memory.handle_device();
         }
-        let loaded = LoadedHostedModel { model, places, batcher, pool: Arc::default() };
-        loaded.make_all()?;
+        let loaded = LoadedHostedModel { model, places: Mutex::default(), batcher, pool: Arc::default() };
+        loaded.make_all(places)?;
         Ok(loaded)
     }
 }
@@ -218,7 +218,8 @@ impl TritonHost {
 /// A loaded version.
 struct LoadedHostedModel {
     model: Arc<LibraryModel>,
-    places: Vec<InstancePlace>,
+    /// The places of its instances, also of those that left.
+    places: Mutex<Vec<InstancePlace>>,
     batcher: Option<Arc<HostedBatcher>>,
     pool: Arc<HostedPool>,
 }
@@ -233,13 +234,12 @@ struct HostedPool {
 }
 
 impl LoadedHostedModel {
-    /// Makes all instances, as Triton does when it loads a model; at the same time if the backend
-    /// allows it.
-    fn make_all(&self) -> Result<(), Error> {
+    /// Makes all instances, as Triton does when it loads a model or updates its instances; at the same time if the
+    /// backend allows it.
+    fn make_all(&self, places: Vec<InstancePlace>) -> Result<(), Error> {
         if self.model.backend().library.has_ready() {
             self.model.caller.start();
         }
-        let places = &self.places;
         let made: Vec<_> = if self.model.backend().is_parallel {
             thread::scope(|scope| {
                 let started: Vec<_> = places.iter().map(|place| scope.spawn(|| self.make(place))).collect();
@@ -257,10 +257,16 @@ impl LoadedHostedModel {
                 })
                 .collect()
         };
-        for instance in made {
-            let instance = instance?;
-            lock(&self.pool.ready_made).insert(instance.copy.name.to_string(), instance);
-        }
+        let made: Vec<HostedInstance> = made.into_iter().collect::<Result<_, _>>()?;
+        let named = made.into_iter().map(|instance| (instance.copy.name.to_string(), instance));
+        let mut ready_made = lock(&self.pool.ready_made);
+        // Left by an update that failed before they were taken.
+        let left = std::mem::replace(&mut *ready_made, named.collect());
+        drop(ready_made);
+        drop(left);
+        let mut known = lock(&self.places);
+        known.retain(|known| places.iter().all(|place| place.name != known.name));
+        known.extend(places);
         Ok(())
     }
 
@@ -287,9 +293,13 @@ impl LoadedModel for LoadedHostedModel {
         if let Some(instance) = lock(&self.pool.ready_made).remove(&identity.name) {
             return Ok(Box::new(instance));
         }
-        let place = self.places.iter().find(|place| place.name == identity.name);
+        let place = lock(&self.places).iter().find(|place| place.name == identity.name).cloned();
         let place = place.ok_or_else(|| Error::internal("an instance is not in any instance group"))?;
-        Ok(Box::new(self.make(place)?))
+        Ok(Box::new(self.make(&place)?))
+    }
+
+    fn prepare_instances(&self, _: &ModelSpec, seats: &[InstanceSeat]) -> Result<(), Error> {
+        self.make_all(seats.iter().map(InstancePlace::of_seat).collect())
     }
 
     /// A backend may block, and is foreign code.

@@ -14,7 +14,7 @@ use crate::triton::model_object::LibraryModel;
 use crate::triton::object::{Handle, Owned, hosted_object};
 use crate::triton::services::{FinalizeMark, log_error};
 use base::error::Error;
-use model::{InstanceGroup, InstanceKind};
+use model::{InstanceGroup, InstanceKind, InstanceSeat};
 
 /// A `TRITONBACKEND_ModelInstance`.
 pub(super) struct InstanceObject {
@@ -51,14 +51,19 @@ pub struct InstancePlace {
 impl InstancePlace {
     /// The places of a group's instances.
     pub fn of_group(group: &InstanceGroup) -> impl Iterator<Item = Self> {
-        group.instances().map(|(name, gpu)| Self {
-            name,
+        group.seats().map(|seat| Self::of_seat(&seat))
+    }
+
+    /// The place of one instance.
+    pub fn of_seat(InstanceSeat { name, group, gpu }: &InstanceSeat) -> Self {
+        Self {
+            name: name.clone(),
             kind: group.kind,
-            gpu,
+            gpu: *gpu,
             host_policy: group.host_policy.clone(),
             is_passive: group.is_passive,
             profiles: group.profiles.clone(),
-        })
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::triton::{HostOptions, HostedChanges, HostedDraft, InstancePlace};
 use crate::triton_process::order::{InstanceOrder, LibraryOrder, decode_changes};
 use backend::{Backend, LoadedModel};
 use base::error::Error;
-use model::{HostedLibrary, ModelSpec};
+use model::{HostedLibrary, InstanceSeat, ModelSpec};
 
 /// Runs Triton's backends in processes of their own. One per server.
 pub struct IsolatedLibraries {
@@ -75,11 +75,7 @@ impl Backend for IsolatedLibraries {
             config: spec.config_json.to_string(),
             instance: None,
         };
-        let model = OrderedModel {
-            config: spec.config_message.to_vec(),
-            library: HostedLibrary::clone(library),
-            places: spec.instance_groups.iter().flat_map(InstancePlace::of_group).collect(),
-        };
+        let model = OrderedModel { config: spec.config_message.to_vec(), library: HostedLibrary::clone(library) };
         let start = Arc::new(OrderedStart { command: self.command, order, model: Some(model) });
         let named = LibraryVersion { name: &spec.name, qualified_name: &qualified_name, version };
         self.processes.load(named, spec, start)
@@ -102,7 +98,6 @@ struct OrderedStart {
 struct OrderedModel {
     config: Vec<u8>,
     library: HostedLibrary,
-    places: Vec<InstancePlace>,
 }
 
 impl LibraryStart for OrderedStart {
@@ -110,12 +105,12 @@ impl LibraryStart for OrderedStart {
         self.command
     }
 
-    fn order(&self, instance: &str) -> Vec<u8> {
-        let of_instance = |model: &OrderedModel| {
-            let place = model.places.iter().find(|place| place.name == instance)?.clone();
-            Some(InstanceOrder { config: model.config.clone(), library: model.library.clone(), place })
+    fn order(&self, seat: Option<&InstanceSeat>) -> Vec<u8> {
+        let of_seat = |(model, seat): (&OrderedModel, &InstanceSeat)| {
+            let place = InstancePlace::of_seat(seat);
+            InstanceOrder { config: model.config.clone(), library: model.library.clone(), place }
         };
-        let instance = self.model.as_ref().and_then(of_instance);
+        let instance = self.model.as_ref().zip(seat).map(of_seat);
         LibraryOrder { instance, ..self.order.clone() }.encode()
     }
 }
