@@ -156,7 +156,7 @@ fn start_threads(
     let mut shards: Vec<Vec<_>> = context.server_context.control_link.mailboxes.iter().map(|_| Vec::new()).collect();
     let placements = planned.iter().flat_map(|planned| &planned.placements);
     let worker_cores: Vec<_> = placements.flat_map(|placement| placement.cores.iter().copied()).collect();
-    for PlannedModel { served, producers, placements, took, files_size } in planned {
+    for PlannedModel { served, producers, placements, took, files_size, basis } in planned {
         let worker_group = WorkerGroup::start(&served, &placements, &context.thread_hooks)?;
         for (shard, producer) in shards.iter_mut().zip(producers) {
             shard.push((Arc::clone(&served), producer));
@@ -164,9 +164,8 @@ fn start_threads(
         let model = models.entry(served.spec.qualified_name()).or_default();
         let number = served.version;
         let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
-        let cores = placements.iter().map(|placement| placement.computes_on().to_vec()).collect();
         model.shared = Some(model.mark.shared);
-        let version = VersionRecord { served, worker_group, cores, mark, took, files_size, uploaded_files: None };
+        let version = VersionRecord { served, worker_group, mark, took, files_size, basis, uploaded_files: None };
         model.serving.insert(number, version);
     }
     for version in models.values_mut().flat_map(|model| model.serving.values_mut()) {

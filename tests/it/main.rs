@@ -57,6 +57,7 @@ mod http2_peer;
 mod hub;
 mod image_example;
 mod init;
+mod instances;
 mod isolation;
 mod keep_alive;
 mod kernels;

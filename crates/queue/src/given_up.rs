@@ -111,10 +111,10 @@ impl RunObserver for WorkerRuns {
         served.handle_instance_lost();
         model_queue.retire(self.parking);
         model_queue.handle_instance_lost(self.parking, false, (limit.clock)());
-        let worker = model_queue.parkings().get(self.parking).map_or("", |parking| parking.name());
+        let worker = model_queue.parking(self.parking).map_or("", |parking| parking.name());
         limit.tell_given_up(&served.spec.name, &format!("instance '{worker}'"));
         // The substitute sleeps in the place of the worker, whose run goes on.
-        model_queue.parkings().get(self.parking).into_iter().for_each(|parking| parking.share());
+        model_queue.parking(self.parking).into_iter().for_each(|parking| parking.share());
         let has_returned = Arc::new(AtomicBool::new(false));
         let (ended, model_queue, parking) = (Arc::clone(&has_returned), Arc::clone(model_queue), self.parking);
         let name = format!("g{parking}-{}", served.spec.name);
@@ -148,8 +148,7 @@ fn with_limit(served: Arc<ServedModel>) -> Option<(Arc<ServedModel>, RunLimit)> 
 /// Refuses requests while the model has no instance left, until the run of this one returns. Other
 /// instances answer as long as there are any.
 fn refuse(served: &ServedModel, clock: Clock, model_queue: &ModelQueue, parking: usize, has_returned: &AtomicBool) {
-    let active = model_queue.active_instances();
-    let is_needed = || served.lost() >= active && !has_returned.load(Ordering::Acquire);
+    let is_needed = || served.lost() >= model_queue.active_instances() && !has_returned.load(Ordering::Acquire);
     let mut poll_flight = || {
         let is_stopped = model_queue.is_stopped();
         // Nothing wakes it when it is no longer needed.

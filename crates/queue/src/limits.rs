@@ -14,6 +14,9 @@ pub const RESPONSES_UNREAD_MAX: u32 = 1_024;
 pub const RESPONSE_COST: usize = 512;
 /// Interval at which requests of a model with all instances given up are refused: no hurry.
 pub const GIVEN_UP_PAUSE: Duration = Duration::from_millis(10);
+/// Places for the instances that updates add to a model version, beside those of its load. A place is used again for an
+/// instance of the same name. Each takes a pointer and two counters; when all are taken, the model is loaded again.
+pub const INSTANCES_ADDED_MAX: usize = 64;
 /// Bytes of the records of traces that wait for their writer: those with tensors keep the buffers of their requests.
 pub const TRACE_QUEUE_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Clients that wait for one model's own code to say whether it is ready. They share one question; each holds a channel

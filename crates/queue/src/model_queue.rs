@@ -15,6 +15,7 @@ mod batcher;
 mod counters;
 mod eviction;
 mod in_flight;
+mod instances;
 mod iteration;
 mod locked;
 mod poll;
@@ -33,7 +34,7 @@ use crate::model_queue::counters::QueueCounters;
 use crate::model_queue::locked::{LockedQueue, RequestClaims};
 use crate::model_queue::queue_producer::QueueProducer;
 use crate::model_queue::sequence_queue::SequenceQueue;
-use crate::parking::Parking;
+use crate::parking::{InstanceStage, Parking};
 use crate::parkings::Parkings;
 use crate::queued_request::{QueueRefusal, QueuedRequest, RequestSize};
 use crate::rate_limiter::RateRegistration;
@@ -49,6 +50,7 @@ use scheduler::{Claims, Entry, Policy, QueueBounds, ReleaseReason, RowShares, Sc
 
 pub use crate::model_queue::counters::batch_sizes;
 pub use crate::model_queue::in_flight::{NextWork, WorkPoll};
+pub use crate::model_queue::instances::InstanceChange;
 pub use crate::model_queue::sequence_queue::SequenceCounts;
 
 /// The queue of one model version, shared by shards and instances.
@@ -106,7 +108,7 @@ impl ModelQueue {
         limiter.iter().for_each(|limiter| limiter.set_parkings(&parkings));
         let instances = parkings.iter().filter(|parking| !parking.is_passive()).count();
         let parkings = Arc::new(Parkings::new(parkings));
-        let admission = AdmissionControl::new(&policy, bounds, instances);
+        let admission = AdmissionControl::new(&policy, bounds, instances, parkings.room());
         let requests_max = admission.requests_max();
         // At most this many requests of one shard can wait: each takes a ticket. The ring has room
         // for as many cancelled ones again: a shard that finds the lock taken leaves them there and
@@ -129,9 +131,9 @@ impl ModelQueue {
         let queue = queue.with_hold(policy.hold);
         let model_queue = Arc::new(Self {
             queue: CachePadded::new(Mutex::new(queue)),
-            counters: CachePadded::new(QueueCounters::new(policy.rows_max, instances)),
+            counters: CachePadded::new(QueueCounters::new(policy.rows_max, parkings.room())),
             order: policy.preserves_order.then(|| Arc::new(ResponseOrder::new(shards))),
-            row_shares: (policy.splits_rows && instances > 1).then(RowShares::new),
+            row_shares: policy.splits_rows.then(RowShares::new),
             policy,
             admission: CachePadded::new(admission),
             sequences: own,
@@ -211,14 +213,20 @@ impl ModelQueue {
         self.counters.batches()
     }
 
-    /// Returns the parkings of its instances, including the passive ones.
-    pub fn parkings(&self) -> &[Arc<Parking>] {
+    /// Returns the parkings of its instances, including the passive ones and those that are gone.
+    pub fn parkings(&self) -> impl Iterator<Item = &Arc<Parking>> {
         self.parkings.all()
     }
 
-    /// Returns the number of instances that take batches: all but the passive ones.
+    /// Returns the parking of one instance.
+    pub fn parking(&self, instance_index: usize) -> Option<&Arc<Parking>> {
+        self.parkings.get(instance_index)
+    }
+
+    /// Returns the number of instances that take batches: all but the passive ones, and those that come or go.
     pub fn active_instances(&self) -> usize {
-        self.parkings().iter().filter(|parking| !parking.is_passive()).count()
+        let is_active = |parking: &&Arc<Parking>| !parking.is_passive() && parking.stage() == InstanceStage::Serving;
+        self.parkings().filter(is_active).count()
     }
 
     /// Returns the number of shares in which a request of `rows` rows should be queued: more than one while nothing waits
@@ -228,7 +236,7 @@ impl ModelQueue {
         if self.waiting() > 0 {
             return 1;
         }
-        row_shares.split(rows, self.parkings().iter().filter(|parking| parking.is_idle()).count())
+        row_shares.split(rows, self.parkings().filter(|parking| parking.is_idle()).count())
     }
 
     /// The outputs of shares could not be joined: requests stay whole from now on.

@@ -3,7 +3,7 @@
 //! thread. The wake-up protocol is that of [`Parkings`](crate::parkings::Parkings).
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8 as AtomicStage, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Wake;
 use std::time::Duration;
@@ -19,6 +19,10 @@ pub struct Parking {
     name: String,
     is_passive: bool,
     rate_id: Option<usize>,
+    /// An [`InstanceStage`]. Written under the lock of the queue.
+    stage: AtomicStage,
+    /// The index of the instance group.
+    group: AtomicUsize,
     /// A [`SleepKind`].
     sleep: AtomicU8,
     /// It has work and waits for resources of the rate limit: the thread that frees them wakes it.
@@ -45,6 +49,39 @@ pub struct Parking {
     /// The file on which a thread sleeps that waits for a file as well, from the first time on; or another thread in
     /// its place.
     wake_file: OnceLock<WakeFile>,
+}
+
+/// The stage of an instance of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstanceStage {
+    /// Its thread has ended: the place is free for another instance of its name.
+    Gone,
+    /// It is made, or is being made, and takes no batch yet.
+    Joining,
+    /// It ends when its batches in flight and its sequences have ended.
+    Leaving,
+    /// It takes batches.
+    Serving,
+}
+
+impl InstanceStage {
+    const fn from_number(number: u8) -> Self {
+        match number {
+            1 => Self::Gone,
+            2 => Self::Joining,
+            3 => Self::Leaving,
+            _ => Self::Serving,
+        }
+    }
+
+    const fn number(self) -> u8 {
+        match self {
+            Self::Gone => 1,
+            Self::Joining => 2,
+            Self::Leaving => 3,
+            Self::Serving => 0,
+        }
+    }
 }
 
 /// Kind of sleep of a parking's thread, or of the sleep that it is about to begin. The sleeper sets it before it sleeps
@@ -94,6 +131,40 @@ impl Parking {
     /// Makes it the parking of an instance under the rate limit, with its id there.
     pub fn limited(self, rate_id: usize) -> Self {
         Self { rate_id: Some(rate_id), ..self }
+    }
+
+    /// Makes it the parking of an instance of this group.
+    pub fn of_group(self, group: usize) -> Self {
+        self.set_group(group);
+        self
+    }
+
+    /// Returns the index of the instance group.
+    pub fn group(&self) -> usize {
+        self.group.load(Ordering::Relaxed)
+    }
+
+    /// Sets the index of the instance group.
+    pub(super) fn set_group(&self, group: usize) {
+        self.group.store(group, Ordering::Relaxed);
+    }
+
+    /// Returns the stage of its instance.
+    pub fn stage(&self) -> InstanceStage {
+        InstanceStage::from_number(self.stage.load(Ordering::SeqCst))
+    }
+
+    /// Sets the stage of its instance. The caller has the lock of the queue.
+    pub(super) fn set_stage(&self, stage: InstanceStage) {
+        self.stage.store(stage.number(), Ordering::SeqCst);
+    }
+
+    /// Makes it the parking of another instance, whose thread is another: any thread may sleep here from now on.
+    /// Returns false if there is no file descriptor for that.
+    pub(super) fn reuse(&self) -> bool {
+        self.share();
+        self.set_full(false);
+        self.wake_file.get().is_some()
     }
 
     /// Returns the name of its instance.
@@ -297,7 +368,7 @@ impl Parking {
     /// Returns true if it sleeps and would take a batch if it were woken.
     pub(super) fn is_idle(&self) -> bool {
         let is_taken = self.is_blocked.load(Ordering::SeqCst) || self.is_full.load(Ordering::SeqCst);
-        self.is_parked() && !is_taken && !self.is_passive
+        self.is_parked() && !is_taken && !self.is_passive && self.stage() == InstanceStage::Serving
     }
 }
 

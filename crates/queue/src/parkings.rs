@@ -7,15 +7,17 @@
 //! one of the two sees the other's write; without either of them both could read the old value, and
 //! the work would wait for the next request. `sync/tests.rs` checks it in every order of the steps.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
+use crate::limits::INSTANCES_ADDED_MAX;
 use crate::parking::Parking;
 use crate::sync::{AtomicI64, fence};
 
-/// The parkings of one model version's instances, by instance index; passive ones last.
+/// The parkings of one model version's instances, by instance index. Of those of the load the passive ones are the last;
+/// the places behind them are empty until instances are added.
 pub struct Parkings {
-    parkings: Box<[Arc<Parking>]>,
+    parkings: Box<[OnceLock<Arc<Parking>>]>,
     /// Rows missing until the next wake-up; 0 or less if every request must wake. Set while one
     /// instance sleeps only until the delay of a batch that may still grow: waking it for each row
     /// would cost a system call per request.
@@ -26,27 +28,39 @@ impl Parkings {
     /// Creates the parkings, with every request waking an instance.
     pub fn new(parkings: Vec<Arc<Parking>>) -> Self {
         debug_assert!(parkings.is_sorted_by_key(|parking| parking.is_passive()), "the passive ones are the last");
-        Self { parkings: parkings.into(), rows_missing: AtomicI64::new(0) }
+        let places = parkings.into_iter().map(OnceLock::from);
+        let empty = std::iter::repeat_with(OnceLock::new).take(INSTANCES_ADDED_MAX);
+        Self { parkings: places.chain(empty).collect(), rows_missing: AtomicI64::new(0) }
     }
 
     /// Returns all, by instance index.
-    pub fn all(&self) -> &[Arc<Parking>] {
-        &self.parkings
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Parking>> {
+        self.parkings.iter().map_while(OnceLock::get)
     }
 
     /// Returns that of one instance.
     pub fn get(&self, instance_index: usize) -> Option<&Arc<Parking>> {
-        self.parkings.get(instance_index)
+        self.parkings.get(instance_index).and_then(OnceLock::get)
+    }
+
+    /// Adds the parking of another instance, and returns its index; `None` if all places are taken.
+    pub(super) fn add(&self, parking: Arc<Parking>) -> Option<usize> {
+        self.parkings.iter().position(|place| place.set(Arc::clone(&parking)).is_ok())
+    }
+
+    /// Returns the instances that there may be.
+    pub const fn room(&self) -> usize {
+        self.parkings.len()
     }
 
     /// Returns the times that a sleeping instance was woken.
     pub fn wakes(&self) -> usize {
-        self.parkings.iter().map(|parking| parking.wakes()).sum()
+        self.all().map(|parking| parking.wakes()).sum()
     }
 
     /// Returns the times that a lost instance was replaced.
     pub fn restarts(&self) -> usize {
-        self.parkings.iter().map(|parking| parking.restarts()).sum()
+        self.all().map(|parking| parking.restarts()).sum()
     }
 
     /// A request of `rows` rows was queued. Returns true if an instance must be woken for it; false
@@ -91,9 +105,7 @@ impl Parkings {
     /// or had a fence already.
     pub fn wake_one(&self) {
         // Another thread may unpark the chosen one first: then its work is not ours, and the next is tried.
-        while let Some(idle) =
-            self.parkings.iter().filter(|parking| parking.is_idle()).min_by_key(|parking| parking.turn())
-        {
+        while let Some(idle) = self.all().filter(|parking| parking.is_idle()).min_by_key(|parking| parking.turn()) {
             if idle.unpark() {
                 return;
             }
@@ -104,7 +116,7 @@ impl Parkings {
     pub fn wake_all(&self) {
         // The producer's half of the handshake.
         fence(Ordering::SeqCst);
-        for parking in &self.parkings {
+        for parking in self.all() {
             parking.unpark();
         }
     }

@@ -11,9 +11,11 @@ use crossbeam_utils::CachePadded;
 
 use crate::model_queue::{ModelQueue, SequenceCounts, batch_sizes};
 use crate::one_shot::OneShotReceiver;
+use crate::parking::{InstanceStage, Parking};
 use crate::readiness::Readiness;
 use crate::run_limit::RunLimit;
 use crate::semaphore::Semaphore;
+use crate::shown_spec::ShownSpec;
 use backend::gpu::GpuInstanceFigures;
 use backend::{Batch, Instance, LoadedModel};
 use base::crash::{self, RunLabel};
@@ -22,14 +24,15 @@ use base::metrics::{
     FIRST_RESPONSE_BOUNDS, Gauge, GpuFigures, LatencyOptions, ModelCells, ModelFigures, PaddingCells, SequenceFigures,
 };
 use base::time::Instant;
-use model::spec::{SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETER};
-use model::{InstanceGroup, ModelSpec};
+use model::ModelSpec;
+use model::spec::{ROWS_CHOSEN_PARAMETER, SERVED_ENGINE_PARAMETER, SERVED_ENGINE_VERSION_PARAMETER};
 use scheduler::ReleaseReason;
 use scheduler::sequence::SequenceEnd;
 
 /// One served model version.
 pub struct ServedModel {
-    /// Its checked configuration.
+    /// Its checked configuration at its load: an update changes the instance groups alone, and [`Self::current_spec`]
+    /// has them.
     pub spec: Arc<ModelSpec>,
     /// Its version.
     pub version: u64,
@@ -49,6 +52,8 @@ pub struct ServedModel {
     readiness: Arc<Readiness>,
     /// The time limit of its runs, if they have one.
     run_limit: Option<RunLimit>,
+    /// Its configuration with the instance groups of now.
+    current: ShownSpec,
 }
 
 /// The place of the instances of a model version.
@@ -61,9 +66,6 @@ pub enum Placement {
     /// It has no instances: its steps run other models. One semaphore per step whose requests in flight are bounded.
     Ensemble(Arc<[Arc<Semaphore>]>),
 }
-
-/// The parameter of the clients' configuration with the most rows of a batch, if that was learned.
-const ROWS_CHOSEN_PARAMETER: &str = "batch_rows_chosen";
 
 impl ServedModel {
     /// Creates a model version for `shards` shards; ready at once.
@@ -80,6 +82,7 @@ impl ServedModel {
         };
         let cells = (0..shards).map(|_| CachePadded::new(ModelCells::new(sizes))).collect();
         Self {
+            current: ShownSpec::new(&spec),
             spec,
             version,
             loaded,
@@ -196,16 +199,16 @@ impl ServedModel {
             Placement::Inline => return vec![GroupLoad { busy: self.figures().busy(), instances: self.cells.len() }],
             Placement::Worker(model_queue) => model_queue,
         };
-        // In the order of the groups.
-        let mut parkings = model_queue.parkings().iter().filter(|parking| !parking.is_passive());
-        let groups = self.spec.instance_groups.iter().filter(|group| !group.is_passive);
-        let load = |group: &InstanceGroup| {
-            let count = usize::try_from(group.instance_count()).unwrap_or(usize::MAX);
-            let busy = parkings.by_ref().take(count).map(|parking| parking.busy(now));
-            let (instances, busy) = busy.fold((0, Duration::ZERO), |(count, sum), busy| (count + 1, sum + busy));
-            GroupLoad { busy, instances }
-        };
-        groups.map(load).collect()
+        let is_counted = |parking: &&Arc<Parking>| !parking.is_passive() && parking.stage() == InstanceStage::Serving;
+        let mut loads: Vec<GroupLoad> = Vec::new();
+        for parking in model_queue.parkings().filter(is_counted) {
+            let group = parking.group();
+            loads.resize(loads.len().max(group + 1), GroupLoad { busy: Duration::ZERO, instances: 0 });
+            if let Some(load) = loads.get_mut(group) {
+                *load = GroupLoad { busy: load.busy + parking.busy(now), instances: load.instances + 1 };
+            }
+        }
+        loads
     }
 
     /// Returns its figures, for metrics and statistics. Runs inside shards never wait in a queue,
@@ -215,7 +218,8 @@ impl ServedModel {
             Placement::Inline | Placement::Ensemble(_) => None,
             Placement::Worker(model_queue) => Some(model_queue),
         };
-        let parkings = model_queue.map_or(&[][..], |model_queue| model_queue.parkings());
+        let parkings = model_queue.into_iter().flat_map(|model_queue| model_queue.parkings());
+        let is_there = |parking: &&Arc<Parking>| parking.stage() != InstanceStage::Gone;
         let inline: u64 = self.cells.iter().map(|cells| cells.executions()).sum();
         let releases = ReleaseReason::ALL.iter().map(|reason| {
             let by_workers = model_queue.map_or(0, |model_queue| model_queue.released(*reason) as u64);
@@ -240,7 +244,7 @@ impl ServedModel {
             },
             engine: parameter(SERVED_ENGINE_PARAMETER).zip(parameter(SERVED_ENGINE_VERSION_PARAMETER)),
             run: self.run,
-            instances: parkings.iter().map(|parking| (parking.name(), parking.batches())).collect(),
+            instances: parkings.filter(is_there).map(|parking| (parking.name(), parking.batches())).collect(),
             pending_max: model_queue.map(|model_queue| model_queue.waiting_max() as u64),
             wakes: model_queue.map_or(0, |model_queue| model_queue.wakes() as u64),
             restarts: model_queue.map_or(0, |model_queue| model_queue.restarts() as u64),
@@ -259,10 +263,21 @@ impl ServedModel {
     /// fewer than they may since more cost more.
     pub fn shown_spec(&self) -> Arc<ModelSpec> {
         let costs = if let Placement::Worker(queue) = &self.placement { queue.row_costs() } else { None };
+        let current = self.current.read();
         let shown = costs
-            .filter(|costs| costs.chosen < self.spec.rows_max)
-            .and_then(|costs| self.spec.with_parameters(&[(ROWS_CHOSEN_PARAMETER, &costs.chosen.to_string())]).ok());
-        shown.map_or_else(|| Arc::clone(&self.spec), Arc::new)
+            .filter(|costs| costs.chosen < current.rows_max)
+            .and_then(|costs| current.with_parameters(&[(ROWS_CHOSEN_PARAMETER, &costs.chosen.to_string())]).ok());
+        shown.map_or(current, Arc::new)
+    }
+
+    /// Returns the configuration with the instance groups of now.
+    pub fn current_spec(&self) -> Arc<ModelSpec> {
+        self.current.read()
+    }
+
+    /// Its instances were updated to those of this configuration, which differs in the instance groups alone.
+    pub fn handle_updated(&self, spec: Arc<ModelSpec>) {
+        self.current.replace(spec);
     }
 }
 

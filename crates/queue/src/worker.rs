@@ -39,7 +39,7 @@ pub struct WorkerPlace {
 
 impl WorkerPlace {
     fn parking(&self) -> Option<&Arc<Parking>> {
-        self.model_queue.parkings().get(self.parking)
+        self.model_queue.parking(self.parking)
     }
 
     fn name(&self) -> &str {
@@ -89,22 +89,35 @@ fn serve(place: &WorkerPlace, instance: Box<dyn Instance>, threads: &Threads) {
         return place.model_queue.wait_stopped(place.parking, place.clock, None);
     }
     let mut worker = Worker::new(place.clone(), instance, threads);
+    if !place.model_queue.wait_joined(place.parking, place.clock) {
+        return;
+    }
+    let mut is_lost = false;
     loop {
         let work = worker.next();
         match worker.handle_work(work) {
             WorkerStep::Next => {}
-            WorkerStep::Ended => return,
-            WorkerStep::Renew => {
-                let mut pause = RENEW_PAUSE_MIN;
-                while wait_for_attempt(place, pause) {
-                    pause = pause.saturating_mul(2).min(RENEW_PAUSE_MAX);
-                    if worker.try_renew() {
-                        break;
-                    }
-                }
-            }
+            WorkerStep::Ended => break,
+            WorkerStep::Renew => is_lost = !renew(place, &mut worker),
         }
     }
+    if is_lost && !place.model_queue.is_stopped() {
+        // It left, and the model version lacks it no longer.
+        place.served.handle_instance_restored();
+    }
+}
+
+/// Tries to make another instance in the place of a lost one until that goes well. Returns false if it never will: the
+/// queue is stopped, or the instance leaves.
+fn renew(place: &WorkerPlace, worker: &mut Worker) -> bool {
+    let mut pause = RENEW_PAUSE_MIN;
+    while wait_for_attempt(place, pause) {
+        pause = pause.saturating_mul(2).min(RENEW_PAUSE_MAX);
+        if worker.try_renew() {
+            return true;
+        }
+    }
+    false
 }
 
 /// The instance of a worker and its state: all of the loop of [`run`] but its sleeps, so that a
@@ -250,24 +263,25 @@ impl Worker {
 }
 
 /// Waits until the next attempt to recreate an instance; returns false without a next attempt,
-/// because the queue is stopped. While a model that
+/// because the queue is stopped or the instance leaves. While a model that
 /// [refuses](backend::LoadedModel::refuses_while_lost) has no instance left, a placeholder
 /// answers requests.
 fn wait_for_attempt(place: &WorkerPlace, pause: Duration) -> bool {
     let WorkerPlace { served, model_queue, parking, clock, .. } = place;
     let (parking, clock) = (*parking, *clock);
     let retry_at = clock() + pause;
-    let active = model_queue.active_instances();
+    let active = || model_queue.active_instances();
+    let is_over = || model_queue.is_stopped() || model_queue.is_leaving(parking);
     let mut poll_flight = || {
         let left = retry_at.since(clock());
         // Once the queue is stopped, waiting requests are refused, and there is no other attempt.
         let is_stopped = model_queue.is_stopped();
         let look_again = (!is_stopped).then_some(left);
         // Another instance that is back takes the requests, and this one must not refuse them.
-        let is_over = left.is_zero() || served.lost() < active;
+        let is_over = left.is_zero() || served.lost() < active();
         InFlightState { is_lost: is_over && !is_stopped, look_again, ..InFlightState::default() }
     };
-    while served.loaded.refuses_while_lost() && served.lost() >= active {
+    while served.loaded.refuses_while_lost() && served.lost() >= active() {
         match model_queue.next_beside(parking, clock, &mut poll_flight, None) {
             NextWork::Batch(batch) => answering(|| GoneInstance.run(batch)),
             NextWork::Ended => return false,
@@ -275,7 +289,7 @@ fn wait_for_attempt(place: &WorkerPlace, pause: Duration) -> bool {
         }
     }
     model_queue.wait_stopped(parking, clock, Some(retry_at));
-    !model_queue.is_stopped()
+    !is_over()
 }
 
 /// Polls an instance's batches in flight; one that panics is lost.
@@ -458,10 +472,10 @@ mod tests {
             let waiting = std::thread::spawn(move || {
                 let (served, model_queue) = own;
                 // As an instance that slept on a file before.
-                model_queue.parkings()[0].take(has_file);
+                model_queue.parking(0).unwrap().take(has_file);
                 wait_for_attempt(&place(&served, &model_queue, |_| {}), Duration::from_secs(3_600))
             });
-            let is_asleep = || model_queue.parkings()[0].is_parked();
+            let is_asleep = || model_queue.parking(0).unwrap().is_parked();
             let request_slots = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
             if refuses {
                 soon("it does not sleep", is_asleep);
@@ -539,6 +553,35 @@ mod tests {
             model_queue.stop();
             assert_eq!(worker.join().unwrap(), Ok(()));
         });
+    }
+
+    #[test]
+    fn the_worker_of_an_instance_ends_when_that_leaves_or_is_not_wanted() {
+        use crate::model_queue::InstanceChange;
+        // The run of the first panics, and none is made in its place.
+        let mortal = Arc::new(Mortal { failures: AtomicUsize::new(usize::MAX), made: AtomicUsize::new(1) });
+        let (served, model_queue, mut producers) = served(Arc::clone(&mortal) as Arc<dyn LoadedModel>);
+        let instance = |is_first| Box::new(Life { is_first }) as Box<dyn Instance>;
+        let start = |index: usize, is_first: bool| {
+            let place = WorkerPlace { parking: index, ..place(&served, &model_queue, |_| {}) };
+            std::thread::spawn(move || threads::enter(1, |threads| run(&place, instance(is_first), threads)))
+        };
+        let first = start(0, true);
+        let joined = model_queue.join(&["a".to_owned(), "b".to_owned()]).unwrap();
+        let [added, unwanted] = joined[..] else { panic!("{joined:?}") };
+        let workers = [start(added, false), start(unwanted, false)];
+        model_queue.give_up(&[unwanted]);
+        let request_slots = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
+        submit(&mut producers[0], &request_slots);
+        assert!(!answer(&request_slots), "the one that serves panics, and those that joined take nothing");
+        soon("it is lost", || served.lost() == 1);
+        model_queue.apply(&InstanceChange { serving: vec![(added, 0)], leaving: vec![0] }, clock::now());
+        assert_eq!(first.join().unwrap(), Ok(()));
+        assert_eq!(served.lost(), 0, "it left, and is not missed");
+        submit(&mut producers[0], &request_slots);
+        assert!(answer(&request_slots));
+        model_queue.stop();
+        assert!(workers.into_iter().all(|worker| worker.join().unwrap() == Ok(())));
     }
 
     #[test]

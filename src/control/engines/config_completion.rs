@@ -505,7 +505,8 @@ fn with_files(error: &Error, file: &str, directory: &ModelDirectory) -> Error {
     Error::new(error.code(), format!("{error}; {found}"))
 }
 
-fn completion_rules(settings: &Settings, backend: &str) -> CompletionRules {
+/// The rules for models of a backend.
+pub fn completion_rules(settings: &Settings, backend: &str) -> CompletionRules {
     let default = CompletionRules::default();
     let rows_max_default = settings.backend_config.rows_max_default(backend).unwrap_or(default.rows_max_default);
     let cores = thread_watch::quota().unwrap_or(usize::MAX).min(cores::available().len());

@@ -4,13 +4,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{EnsembleModel, LoadedModel};
-use crate::control::loading::placement::{InstanceSite, PlacementChoice};
+use crate::control::loading::placement::{InstanceSite, PlacementChoice, WorkerLoad};
 use crate::limits::BATCH_REQUESTS_MAX;
+use crate::model::config::ConfigDraft;
 use crate::model::{InstanceGroup, ModelSpec, QueueRules, SequenceStrategy};
 use crate::queue::rate_limiter::RateRegistration;
 use crate::queue::run_limit::RunLimit;
 use crate::scheduler::sequence::{SequencePolicy, SlotStrategy};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
+
+/// The facts of a load by which a later one decides that only the instances have changed.
+#[derive(Clone)]
+pub struct LoadBasis {
+    /// The configuration as read.
+    pub draft: ConfigDraft,
+    /// The mark of the files beside the version directories, but for the configuration.
+    pub files: u64,
+    /// The cores that the workers need.
+    pub load: WorkerLoad,
+}
 
 /// One loaded model version.
 pub struct LoadedVersion {
@@ -30,6 +42,8 @@ pub struct LoadedVersion {
     pub files_size: u64,
     /// The registration of its instances with the rate limiter; `None` without `--rate-limit`.
     pub registration: Option<RateRegistration>,
+    /// The basis of updates of its instances; `None` if it has none.
+    pub basis: Option<Arc<LoadBasis>>,
     /// The time limit of its runs; `None` for `--run-timeout-secs=0`, and for an ensemble.
     pub run_limit: Option<RunLimit>,
 }
@@ -47,6 +61,7 @@ impl LoadedVersion {
             took: Duration::ZERO,
             files_size: 0,
             registration: None,
+            basis: None,
             run_limit,
         }
     }

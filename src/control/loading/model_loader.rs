@@ -2,6 +2,7 @@
 //! model's directory to a loaded version, at start and at run time. Runs on load threads; knows nothing of shards.
 
 pub mod examination;
+pub mod regrouped;
 mod risks;
 mod trial_runs;
 
@@ -30,7 +31,7 @@ use crate::control::loading::load_log::{
 };
 use crate::control::loading::load_probe::ProbeFindings;
 use crate::control::loading::load_trial::LoadTrials;
-use crate::control::loading::loaded_version::LoadedVersion;
+use crate::control::loading::loaded_version::{LoadBasis, LoadedVersion};
 use crate::control::loading::model_loader::risks::KnownRisks;
 use crate::control::loading::model_loader::trial_runs::{TrialEngines, TrialSubject, VersionFiles};
 use crate::control::loading::placement::{InstanceSite, PlacementChoice};
@@ -329,6 +330,7 @@ impl ModelLoader {
                 took,
                 files_size: 0,
                 registration: None,
+                basis: None,
                 run_limit: None,
             });
         }
@@ -637,8 +639,9 @@ impl ModelLoader {
         }
         known.apply(&mut spec, is_isolated);
         self.identify(&mut spec, |spec| hashed.and_then(|hashed| hashed.identity(source, spec, version, &with)));
-        let (spec, model, registration) = (Arc::new(spec), Arc::from(model), None);
-        Ok(LoadedVersion { spec, configured, version, model, choice, took, files_size, registration, run_limit })
+        let basis = LoadBasis { draft: opened.draft.clone(), files: directory.mark.files, load: choice.load };
+        let (spec, model, registration, basis) = (Arc::new(spec), Arc::from(model), None, Some(Arc::new(basis)));
+        Ok(LoadedVersion { spec, configured, version, model, choice, took, files_size, registration, basis, run_limit })
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::backend::RunMemory;
 use crate::backend::custom_metrics::CustomMetrics;
-use crate::control::loading::loaded_version::LoadedVersion;
+use crate::control::loading::loaded_version::{LoadBasis, LoadedVersion};
 use crate::control::loading::model_loader::ModelLoader;
 use crate::control::loading::placement::{InstanceSite, WorkerLoad};
 use crate::control::machine::cores::{self, CorePlan, CoreRequest};
@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::limits::{GRPC_MESSAGE_SIZE_MAX, PING_INTERVAL_MIN};
 use crate::log;
 use crate::metrics::{GpuBoard, HostCells, LatencyOptions, LoadBoard, ShardCells, StoreCells, TeiBatchCells};
-use crate::model::{InstanceGroup, ModelSpec};
+use crate::model::{InstanceGroup, InstanceSeat, ModelSpec};
 use crate::policy::{ConsoleRules, KeepAlivePolicy};
 use crate::pressure::MemoryBoard;
 use crate::protocol::front_end::{FrontEnds, Invocation, SageMakerPaths, VertexAiPaths};
@@ -81,6 +81,8 @@ pub struct PlannedModel {
     pub took: Duration,
     /// The bytes of its files.
     pub files_size: u64,
+    /// The basis of updates of its instances.
+    pub basis: Option<Arc<LoadBasis>>,
 }
 
 /// The place of one worker thread.
@@ -96,8 +98,8 @@ pub struct WorkerPlacement {
     pub is_pinned: bool,
     /// True if it only waits, for a process or for threads that are not its own.
     pub is_waiting: bool,
-    /// The index of its instance's GPU.
-    pub gpu: Option<u32>,
+    /// Its instance.
+    pub seat: InstanceSeat,
 }
 
 impl WorkerPlacement {
@@ -164,7 +166,7 @@ impl ServerPlan {
         sources: ContextSources<'_>,
         links: ContextLinks,
     ) -> Result<Self, Error> {
-        models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
+        models.iter().for_each(|loaded| warn_of_unknown_policies(settings, &loaded.spec));
         let cores = CorePlan::new(&cores::available(), &core_request(settings, &models))?;
         let placements = placements(settings, &models, &cores);
         let shards = cores.shards.len();
@@ -198,29 +200,55 @@ impl PlannedModel {
         cores: &CorePlan,
         worker_cores: &[Vec<usize>],
     ) -> Result<Self, Error> {
-        warn_of_unknown_policies(settings, &loaded);
-        let groups = || instances(&loaded).map(|(group, ..)| host_policy_cores(settings, group));
-        let (available, free) = (cores::available(), groups().filter(Option::is_none).count());
-        let free_cores = if loaded.choice.load == WorkerLoad::Light { &cores.workers } else { &cores.heavy };
-        let is_waiting = loaded.choice.load == WorkerLoad::Waiting;
-        let mut least = cores::least_loaded(free_cores, worker_cores, free).into_iter();
+        let seats = instances(&loaded).map(|(seat, _)| seat).enumerate().collect();
+        let placements =
+            RunTimePlaces { settings, cores, worker_cores }.placements(&loaded.spec, loaded.choice.load, seats)?;
+        Ok(plan(settings, loaded, cores.shards.len(), placements))
+    }
+}
+
+/// The cores that workers are placed on while others serve.
+#[derive(Clone, Copy)]
+pub struct RunTimePlaces<'a> {
+    /// The server's settings.
+    pub settings: &'a Settings,
+    /// The cores of shards and workers.
+    pub cores: &'a CorePlan,
+    /// The cores of each existing worker: new ones get those with the fewest.
+    pub worker_cores: &'a [Vec<usize>],
+}
+
+impl RunTimePlaces<'_> {
+    /// Places the workers of new instances, each given with its parking.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when a host policy names a core that this process may not use.
+    pub fn placements(
+        self,
+        spec: &ModelSpec,
+        load: WorkerLoad,
+        seats: Vec<(usize, InstanceSeat)>,
+    ) -> Result<Vec<WorkerPlacement>, Error> {
+        let Self { settings, cores, worker_cores } = self;
+        warn_of_unknown_policies(settings, spec);
+        let (available, is_waiting) = (cores::available(), load == WorkerLoad::Waiting);
+        let of_policy = seats.iter().filter(|(_, seat)| host_policy_cores(settings, &seat.group).is_some()).count();
+        let free_cores = if load == WorkerLoad::Light { &cores.workers } else { &cores.heavy };
+        let mut least = cores::least_loaded(free_cores, worker_cores, seats.len() - of_policy).into_iter();
         let is_pinned = cores.is_pinned || settings.worker_cores.is_some();
-        let mut placements = Vec::new();
-        let of_policy = groups().filter(Option::is_some).count();
-        for (parking, (group, _, gpu)) in instances(&loaded).enumerate() {
-            placements.push(match host_policy_cores(settings, group) {
+        let place =
+            |(index, (parking, seat)): (usize, (usize, InstanceSeat))| match host_policy_cores(settings, &seat.group) {
                 Some(all) => {
-                    cores::check(&format!("the host policy of '{}'", loaded.spec.name), all, &available)?;
-                    let own = cores::share(all, parking, of_policy);
-                    WorkerPlacement { parking, cores: own, shared: all.clone(), is_pinned: true, is_waiting, gpu }
+                    cores::check(&format!("the host policy of '{}'", spec.name), all, &available)?;
+                    let own = cores::share(all, index, of_policy);
+                    Ok(WorkerPlacement { parking, cores: own, shared: all.clone(), is_pinned: true, is_waiting, seat })
                 }
                 None => {
                     let own = least.next().filter(|_| !is_waiting).unwrap_or_else(|| free_cores.clone());
-                    WorkerPlacement { parking, cores: own, shared: free_cores.clone(), is_pinned, is_waiting, gpu }
+                    Ok(WorkerPlacement { parking, cores: own, shared: free_cores.clone(), is_pinned, is_waiting, seat })
                 }
-            });
-        }
-        Ok(plan(settings, loaded, cores.shards.len(), placements))
+            };
+        seats.into_iter().enumerate().map(place).collect()
     }
 }
 
@@ -250,10 +278,10 @@ fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, placements: V
             (Placement::Worker(model_queue), producers.into_iter().map(Some).collect())
         }
     };
-    let (run, took, files_size) = (loaded.choice.run, loaded.took, loaded.files_size);
+    let (run, took, files_size, basis) = (loaded.choice.run, loaded.took, loaded.files_size, loaded.basis);
     let served = ServedModel::new(loaded.spec, loaded.version, loaded.model, placement, shards);
     let served = served.measured(run).limited(loaded.run_limit).with_latencies(&latencies(settings));
-    PlannedModel { served: Arc::new(served), producers, placements, took, files_size }
+    PlannedModel { served: Arc::new(served), producers, placements, took, files_size, basis }
 }
 
 /// Returns the latencies that the metrics have.
@@ -507,8 +535,8 @@ fn tls_options(settings: &Settings, certificates: &Certificates) -> TlsOptions {
 /// instances are registered with the rate limiter, so only they take an id.
 fn parkings(loaded: &LoadedVersion) -> Vec<Arc<Parking>> {
     let mut rate_ids = loaded.registration.iter().flat_map(RateRegistration::ids);
-    let parking = |(group, name, _): (&InstanceGroup, String, Option<u32>)| {
-        let parking = Parking::new(name);
+    let parking = |(InstanceSeat { name, group, .. }, index): (InstanceSeat, usize)| {
+        let parking = Parking::new(name).of_group(index);
         if group.is_passive {
             return parking.passive();
         }
@@ -520,9 +548,9 @@ fn parkings(loaded: &LoadedVersion) -> Vec<Arc<Parking>> {
     instances(loaded).map(parking).map(Arc::new).collect()
 }
 
-/// Returns the instances of a model that run on workers, with their names and GPUs.
-fn instances(loaded: &LoadedVersion) -> impl Iterator<Item = (&InstanceGroup, String, Option<u32>)> {
-    loaded.worker_groups().flat_map(|group| group.instances().map(move |(name, gpu)| (group, name, gpu)))
+/// Returns the instances of a model that run on workers, each with the index of its group.
+fn instances(loaded: &LoadedVersion) -> impl Iterator<Item = (InstanceSeat, usize)> {
+    loaded.worker_groups().enumerate().flat_map(|(index, group)| group.seats().map(move |seat| (seat, index)))
 }
 
 /// Returns the cores of the host policy that a group follows; `None` if no flag describes it.
@@ -565,11 +593,12 @@ fn placements(settings: &Settings, models: &[LoadedVersion], cores: &CorePlan) -
     };
     let mut counts: BTreeMap<WorkerPool, usize> = BTreeMap::new();
     let computing = || models.iter().filter(|loaded| loaded.choice.load != WorkerLoad::Waiting);
-    for (loaded, (group, ..)) in computing().flat_map(|loaded| instances(loaded).map(move |one| (loaded, one))) {
-        *counts.entry(pool(loaded, group)).or_default() += 1;
+    for (loaded, (seat, _)) in computing().flat_map(|loaded| instances(loaded).map(move |one| (loaded, one))) {
+        *counts.entry(pool(loaded, &seat.group)).or_default() += 1;
     }
     let mut dealt: BTreeMap<WorkerPool, usize> = BTreeMap::new();
-    let mut place = |loaded: &LoadedVersion, parking, group: &InstanceGroup, gpu| {
+    let mut place = |loaded: &LoadedVersion, parking, seat: InstanceSeat| {
+        let group = &seat.group;
         let pool = pool(loaded, group);
         let is_waiting = loaded.choice.load == WorkerLoad::Waiting;
         let count = counts.get(&pool).copied().unwrap_or(1);
@@ -580,10 +609,10 @@ fn placements(settings: &Settings, models: &[LoadedVersion], cores: &CorePlan) -
         let all = given.unwrap_or(of_pool);
         let own = if is_waiting { all.clone() } else { cores::share(all, *index, count) };
         *index += usize::from(!is_waiting);
-        WorkerPlacement { parking, cores: own, shared: all.clone(), is_pinned, is_waiting, gpu }
+        WorkerPlacement { parking, cores: own, shared: all.clone(), is_pinned, is_waiting, seat }
     };
     let mut of_model = |loaded| -> Vec<WorkerPlacement> {
-        instances(loaded).enumerate().map(|(parking, (group, _, gpu))| place(loaded, parking, group, gpu)).collect()
+        instances(loaded).enumerate().map(|(parking, (seat, _))| place(loaded, parking, seat)).collect()
     };
     models.iter().map(&mut of_model).collect()
 }
@@ -599,11 +628,11 @@ enum WorkerPool {
 }
 
 /// Warns of host policies that no flag describes. Triton ignores them silently.
-fn warn_of_unknown_policies(settings: &Settings, loaded: &LoadedVersion) {
-    for group in &loaded.spec.instance_groups {
+fn warn_of_unknown_policies(settings: &Settings, spec: &ModelSpec) {
+    for group in &spec.instance_groups {
         let is_default = matches!(group.host_policy.as_str(), "cpu" | "model") || !group.gpus.is_empty();
         if !is_default && host_policy_cores(settings, group).is_none() {
-            let (name, policy) = (&loaded.spec.name, &group.host_policy);
+            let (name, policy) = (&spec.name, &group.host_policy);
             log::warning(&format!("'{name}' names the host policy '{policy}', which no --host-policy describes"));
         }
     }

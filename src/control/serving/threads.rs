@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -16,7 +16,9 @@ use crate::control::machine::spawn::spawn;
 use crate::control::serving::plan::WorkerPlacement;
 use crate::error::Error;
 use crate::log;
+use crate::model::KnownInstance;
 use crate::queue::model_queue::ModelQueue;
+use crate::queue::parking::InstanceStage;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::queue::worker::{self, WorkerPlace, panic_text};
 use crate::runtime::clock;
@@ -46,18 +48,57 @@ pub struct ThreadHooks {
 
 /// The worker threads of one model version. Dropping it tells them to end.
 pub struct WorkerGroup {
+    started: StartedWorkers,
+    /// Workers whose places others have taken: their instances left.
+    replaced: Vec<WorkerThread>,
+}
+
+/// The workers that were started together, before they are known to run.
+pub struct StartedWorkers {
     served: Arc<ServedModel>,
-    workers: Vec<JoinHandle<()>>,
+    workers: Vec<WorkerThread>,
     running: Arc<AtomicUsize>,
-    /// The cores of each worker, for the log.
-    cores: String,
     began: Instant,
     ready: mpsc::Receiver<Result<Instant, Error>>,
+}
+
+/// One worker.
+struct WorkerThread {
+    placement: WorkerPlacement,
+    end: WorkerEnd,
+    thread: JoinHandle<()>,
+}
+
+/// True once a worker has ended and its instance is freed.
+pub type WorkerEnd = Arc<AtomicBool>;
+
+/// The workers of a version that serves, for a load thread that updates its instances.
+#[derive(Clone)]
+pub struct ServingWorkers {
+    /// The model version.
+    pub served: Arc<ServedModel>,
+    /// The places of the workers that have not ended.
+    pub placements: Vec<WorkerPlacement>,
+    running: Arc<AtomicUsize>,
+}
+
+impl ServingWorkers {
+    /// Returns the instances, but for those that have left.
+    pub fn known(&self) -> Vec<KnownInstance> {
+        let Placement::Worker(model_queue) = &self.served.placement else { return Vec::new() };
+        let known = |WorkerPlacement { parking, seat, .. }: &WorkerPlacement| {
+            let stage = model_queue.parking(*parking)?.stage();
+            let is_leaving = stage == InstanceStage::Leaving;
+            (stage != InstanceStage::Gone).then(|| KnownInstance { index: *parking, seat: seat.clone(), is_leaving })
+        };
+        self.placements.iter().filter_map(known).collect()
+    }
 }
 
 /// Reports the end of a worker when it is dropped: also when the worker panics.
 struct WorkerExit {
     running: Arc<AtomicUsize>,
+    end: WorkerEnd,
     thread_hooks: ThreadHooks,
 }
 
@@ -65,6 +106,7 @@ impl Drop for WorkerExit {
     fn drop(&mut self) {
         // Before the hook: the control thread reads the count when the hook's message arrives.
         self.running.fetch_sub(1, Ordering::SeqCst);
+        self.end.store(true, Ordering::SeqCst);
         (self.thread_hooks.ended)();
     }
 }
@@ -106,23 +148,11 @@ impl WorkerGroup {
         placements: &[WorkerPlacement],
         thread_hooks: &ThreadHooks,
     ) -> Result<Self, Error> {
-        let (started, ready) = mpsc::channel();
-        let (served, began, cores) = (Arc::clone(served), clock::now(), cores_text(placements));
-        let mut worker_group = Self { served, workers: Vec::new(), running: Arc::default(), cores, began, ready };
-        let served = &Arc::clone(&worker_group.served);
-        let Placement::Worker(model_queue) = &served.placement else { return Ok(worker_group) };
-        for placement in placements {
-            worker_group.running.fetch_add(1, Ordering::SeqCst);
-            let exit = WorkerExit { running: Arc::clone(&worker_group.running), thread_hooks: thread_hooks.clone() };
-            let started = StartSignal::new(&started);
-            worker_group.workers.push(start_worker(
-                Arc::clone(served),
-                Arc::clone(model_queue),
-                placement.clone(),
-                started,
-                exit,
-            )?);
-        }
+        let (sender, ready) = mpsc::channel();
+        let (began, running) = (clock::now(), Arc::default());
+        let started = StartedWorkers { served: Arc::clone(served), workers: Vec::new(), running, began, ready };
+        let mut worker_group = Self { started, replaced: Vec::new() };
+        worker_group.started.start(placements, thread_hooks, &sender)?;
         Ok(worker_group)
     }
 
@@ -131,44 +161,154 @@ impl WorkerGroup {
     /// # Errors
     /// The error of the first instance that cannot be made.
     pub fn wait(&self) -> Result<Duration, Error> {
-        let count = self.workers.len();
-        let took = wait(&self.ready, count)?.map_or(Duration::ZERO, |ended| ended.since(self.began));
-        if count > 0 {
-            let ServedModel { spec, version, .. } = &*self.served;
-            let instances = if count == 1 { "the instance".to_owned() } else { format!("{count} instances") };
-            let (cores, shown) = (&self.cores, log::duration_text(took));
-            let line = format!("made {instances} of '{}' version {version} in {shown}, on cores {cores}", spec.name);
-            if took < MAKING_SHOWN { log::verbose(&line) } else { log::info(&line) }
-        }
+        let StartedWorkers { workers, began, ready, .. } = &self.started;
+        let took = wait(ready, workers.len())?.map_or(Duration::ZERO, |ended| ended.since(*began));
+        self.started.log_made(took);
         Ok(took)
+    }
+
+    /// Returns the workers, for an update of the instances.
+    pub fn serving(&self) -> ServingWorkers {
+        let StartedWorkers { served, workers, running, .. } = &self.started;
+        let placements = workers.iter().filter(|worker| !worker.has_ended()).map(|worker| worker.placement.clone());
+        ServingWorkers { served: Arc::clone(served), placements: placements.collect(), running: Arc::clone(running) }
+    }
+
+    /// Takes over workers that were added.
+    pub fn adopt(&mut self, added: StartedWorkers) {
+        let is_taken = |worker: &WorkerThread| {
+            added.workers.iter().any(|added| added.placement.parking == worker.placement.parking)
+        };
+        let (replaced, kept) = std::mem::take(&mut self.started.workers).into_iter().partition(is_taken);
+        self.started.workers = kept;
+        self.started.workers.extend(added.workers);
+        self.replaced.extend::<Vec<_>>(replaced);
+        // Their threads have ended, and need no wait.
+        self.replaced.retain(|worker| !worker.has_ended());
+    }
+
+    /// Returns the ends of the workers in these parkings.
+    pub fn ends(&self, parkings: &[usize]) -> Vec<WorkerEnd> {
+        let workers = self.started.workers.iter().filter(|worker| parkings.contains(&worker.placement.parking));
+        workers.map(|worker| Arc::clone(&worker.end)).collect()
+    }
+
+    /// Returns the cores that each worker computes on.
+    pub fn cores(&self) -> impl Iterator<Item = Vec<usize>> {
+        let workers = self.started.workers.iter().filter(|worker| !worker.has_ended());
+        workers.map(|worker| worker.placement.computes_on().to_vec())
     }
 
     /// Stops the queue: the workers run what waits in it and end.
     pub fn stop(&self) {
-        if let Placement::Worker(model_queue) = &self.served.placement {
+        let served = &self.started.served;
+        if let Placement::Worker(model_queue) = &served.placement {
             model_queue.stop();
-            self.served.loaded.handle_unload();
+            served.loaded.handle_unload();
         }
     }
 
     /// Returns true if all workers have ended.
     pub fn has_ended(&self) -> bool {
-        self.running.load(Ordering::SeqCst) == 0
+        self.started.running.load(Ordering::SeqCst) == 0
     }
 
     /// Waits for all threads to end.
     pub fn join(mut self) {
-        for worker in self.workers.drain(..) {
-            if worker.join().is_err() {
-                log::error("a worker ended with a panic");
-            }
-        }
+        let replaced = std::mem::take(&mut self.replaced);
+        replaced.into_iter().chain(self.started.workers.drain(..)).for_each(WorkerThread::join);
     }
 }
 
 impl Drop for WorkerGroup {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+impl StartedWorkers {
+    /// Adds workers to a version that serves: their instances joined its queue, and take no batches yet.
+    ///
+    /// # Errors
+    /// The error of the first instance that cannot be made; then all of these workers have ended, and their places are
+    /// free.
+    pub fn add(
+        serving: &ServingWorkers,
+        placements: &[WorkerPlacement],
+        thread_hooks: &ThreadHooks,
+    ) -> Result<Self, Error> {
+        let (sender, ready) = mpsc::channel();
+        let (served, running, began) = (Arc::clone(&serving.served), Arc::clone(&serving.running), clock::now());
+        let mut added = Self { served, workers: Vec::new(), running, began, ready };
+        let started = added.start(placements, thread_hooks, &sender);
+        // All of them report: one that is still being made must not take the place of a later one.
+        let outcomes: Vec<_> = added.workers.iter().map(|_| wait(&added.ready, 1)).collect();
+        let made = started.and_then(|()| outcomes.into_iter().collect::<Result<Vec<_>, _>>());
+        match made {
+            Ok(instants) => {
+                let last = instants.into_iter().flatten().max();
+                added.log_made(last.map_or(Duration::ZERO, |ended| ended.since(added.began)));
+                Ok(added)
+            }
+            Err(error) => {
+                if let Placement::Worker(model_queue) = &added.served.placement {
+                    model_queue.give_up(&placements.iter().map(|placement| placement.parking).collect::<Vec<_>>());
+                }
+                added.workers.into_iter().for_each(WorkerThread::join);
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the workers, and waits for that: another update may give their places away.
+    pub fn give_up(self) {
+        if let Placement::Worker(model_queue) = &self.served.placement {
+            model_queue.give_up(&self.workers.iter().map(|worker| worker.placement.parking).collect::<Vec<_>>());
+        }
+        self.workers.into_iter().for_each(WorkerThread::join);
+    }
+
+    fn start(
+        &mut self,
+        placements: &[WorkerPlacement],
+        thread_hooks: &ThreadHooks,
+        sender: &StartSender,
+    ) -> Result<(), Error> {
+        let Placement::Worker(model_queue) = &self.served.placement else { return Ok(()) };
+        for placement in placements {
+            self.running.fetch_add(1, Ordering::SeqCst);
+            let (running, end, thread_hooks) = (Arc::clone(&self.running), WorkerEnd::default(), thread_hooks.clone());
+            let exit = WorkerExit { running, end: Arc::clone(&end), thread_hooks };
+            let (served, model_queue) = (Arc::clone(&self.served), Arc::clone(model_queue));
+            let thread = start_worker(served, model_queue, placement.clone(), StartSignal::new(sender), exit)?;
+            self.workers.push(WorkerThread { placement: placement.clone(), end, thread });
+        }
+        Ok(())
+    }
+
+    fn log_made(&self, took: Duration) {
+        let ServedModel { spec, version, .. } = &*self.served;
+        let instances = match self.workers.len() {
+            0 => return,
+            1 => "the instance".to_owned(),
+            count => format!("{count} instances"),
+        };
+        let cores = cores_text(self.workers.iter().map(|worker| &worker.placement));
+        let shown = log::duration_text(took);
+        let line = format!("made {instances} of '{}' version {version} in {shown}, on cores {cores}", spec.name);
+        if took < MAKING_SHOWN { log::verbose(&line) } else { log::info(&line) }
+    }
+}
+
+impl WorkerThread {
+    fn has_ended(&self) -> bool {
+        self.end.load(Ordering::SeqCst)
+    }
+
+    fn join(self) {
+        if self.thread.join().is_err() {
+            log::error("a worker ended with a panic");
+        }
     }
 }
 
@@ -191,9 +331,9 @@ fn start_worker(
         }
         // After the pinning: the engine's threads inherit the cores of the thread that starts them.
         threads::enter(placement.computes_on().len(), move |threads| {
-            let parking = model_queue.parkings().get(placement.parking);
+            let parking = model_queue.parking(placement.parking);
             let instance = parking.map_or("", |parking| parking.name());
-            let threads = &threads.on(placement.gpu).of_instance(instance, placement.pinned_to());
+            let threads = &threads.on(placement.seat.gpu).of_instance(instance, placement.pinned_to());
             match new_instance(&served, &placement, threads) {
                 Ok(instance) => {
                     started.send(Ok(()));
@@ -217,8 +357,8 @@ fn start_worker(
 
 /// Returns the cores of each worker as a text: an engine computes with as many threads unless the
 /// model says otherwise.
-fn cores_text(placements: &[WorkerPlacement]) -> String {
-    let mut texts: Vec<_> = placements.iter().map(|placement| cores::text(&placement.cores)).collect();
+fn cores_text<'a>(placements: impl Iterator<Item = &'a WorkerPlacement>) -> String {
+    let mut texts: Vec<_> = placements.map(|placement| cores::text(&placement.cores)).collect();
     texts.dedup();
     let more = if texts.len() > WORKERS_SHOWN { "; …" } else { "" };
     texts.truncate(WORKERS_SHOWN);

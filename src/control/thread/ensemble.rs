@@ -32,7 +32,7 @@ impl ControlThread {
         if let Some(taken) = self.step_of_other_host(root.as_deref(), &composing) {
             let text = format!("its step '{taken}' has the name of a model that serves from another path of the host");
             let outcome = Err(LoadFailure::Refused(Error::new(Code::Conflict, text)));
-            return self.finish_load(FinishedLoad { name, found: None, outcome, took: std::time::Duration::ZERO });
+            return self.finish_load(FinishedLoad::without_model(name, outcome));
         }
         let model = self.models.entry(name.clone()).or_default();
         model.composing.clone_from(&composing);
@@ -43,7 +43,7 @@ impl ControlThread {
         if let Some(from) = ensemble::find_cycle(&name, |model| self.waits_for(model, &name, &composing)) {
             let (own, from) = (split_qualified(&name).1, split_qualified(&from).1);
             let outcome = Err(LoadFailure::Composition(ensemble::cycle_error(own, from)));
-            return self.finish_load(FinishedLoad { name, found: None, outcome, took: std::time::Duration::ZERO });
+            return self.finish_load(FinishedLoad::without_model(name, outcome));
         }
         // A revalidation must not load what a client has unloaded.
         let is_revalidation = self.busy.get(&name).is_some_and(|busy| busy.is_revalidation);

@@ -56,6 +56,7 @@ impl ControlThread {
         self.jobs.clear();
         self.index_requests.clear();
         self.pending.clear();
+        self.leaving.clear();
     }
 
     /// Reads again the files that may have changed since the start, without losing a request. The

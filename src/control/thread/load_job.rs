@@ -10,16 +10,18 @@ use std::time::Duration;
 use crate::backend::threads;
 use crate::control::loading::hosted_files::{self, HostedFiles};
 use crate::control::loading::load_failure::LoadFailure;
-use crate::control::loading::loaded_version::LoadedVersion;
+use crate::control::loading::loaded_version::{LoadBasis, LoadedVersion};
 use crate::control::loading::model_loader::{ModelLoader, ModelLocation, ServingVersions};
 use crate::control::machine::cores::CorePlan;
 use crate::control::repository::model_source::ModelSource;
 use crate::control::repository::repositories::Repositories;
 use crate::control::repository::uploaded_files::UploadedFiles;
-use crate::control::serving::plan::PlannedModel;
+use crate::control::serving::instance_update::{PreparedUpdate, UpdateSite, UpdatedVersion};
+use crate::control::serving::plan::{PlannedModel, RunTimePlaces};
 use crate::control::serving::rate_limit;
 use crate::control::serving::threads::{ThreadHooks, WorkerGroup};
 use crate::control::thread::ControlMessage;
+use crate::control::thread::instance_job::{ServingInstances, log_reload};
 use crate::error::{Code, Error};
 use crate::log;
 use crate::model::config::{ConfigDraft, ConfigSurroundings};
@@ -98,6 +100,8 @@ pub struct LoadJob {
     pub serving_marks: ServingVersions,
     /// The numbers of the versions that serve.
     pub serving: Vec<u64>,
+    /// The instances of those, if they may be updated without a load.
+    pub instances: Option<ServingInstances>,
     /// The cores of each worker of all other models: the new workers go to the cores with the fewest.
     pub worker_cores: Vec<Vec<usize>>,
     /// All known models, for an ensemble whose composing models are loaded; `None` in the first run
@@ -145,8 +149,17 @@ pub struct FinishedLoad {
     pub found: Option<LocatedModel>,
     /// The ready versions, or the reason that the load failed.
     pub outcome: LoadOutcome,
+    /// The versions whose instances were updated; if there are any, no version was loaded.
+    pub updated: Vec<UpdatedVersion>,
     /// The duration of the load.
     pub took: Duration,
+}
+
+impl FinishedLoad {
+    /// The end of a load before its model was found.
+    pub const fn without_model(name: String, outcome: LoadOutcome) -> Self {
+        Self { name, found: None, outcome, updated: Vec::new(), took: Duration::ZERO }
+    }
 }
 
 /// A model version with instances and workers, which no shard knows yet. Its workers end when it is dropped.
@@ -157,12 +170,12 @@ pub struct ReadyVersion {
     pub handles: Vec<ModelHandle>,
     /// Its workers.
     pub worker_group: WorkerGroup,
-    /// The cores of each worker.
-    pub cores: Vec<Vec<usize>>,
     /// The duration of its load.
     pub took: Duration,
     /// The bytes of its files.
     pub files_size: u64,
+    /// The basis of updates of its instances.
+    pub basis: Option<Arc<LoadBasis>>,
 }
 
 impl LoadJob {
@@ -192,15 +205,15 @@ impl LoadJob {
             return;
         }
         let name = self.name.clone();
-        let mut found = None;
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.load(context, &mut found)));
+        let (mut found, mut updated) = (None, Vec::new());
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.load(context, &mut found, &mut updated)));
         let outcome = outcome.unwrap_or_else(|panic| {
             Err(LoadFailure::from(Error::internal(format!("its load panicked: {}", panic_text(&*panic)))))
         });
         let took = clock::now().since(began);
         // Fails only when the server has ended.
-        let _ =
-            context.messages.send(ControlMessage::LoadFinished(Box::new(FinishedLoad { name, found, outcome, took })));
+        let finished = FinishedLoad { name, found, outcome, updated, took };
+        let _ = context.messages.send(ControlMessage::LoadFinished(Box::new(finished)));
     }
 
     /// Returns the composing models of an ensemble; empty for other models, and when the
@@ -240,11 +253,12 @@ impl LoadJob {
         self,
         context: &LoadContext,
         found: &mut Option<LocatedModel>,
+        updated: &mut Vec<UpdatedVersion>,
     ) -> Result<(Vec<ReadyVersion>, VersionChanges), LoadFailure> {
         self.progress.set_stage(LoadStage::Reading);
-        let located = match self.origin {
-            ModelOrigin::Known(origin, directory) => LocatedFiles::of_repository(origin, *directory),
-            ModelOrigin::Requested(load) => find(*load, &context.repositories, &context.settings)?,
+        let located = match &self.origin {
+            ModelOrigin::Known(origin, directory) => LocatedFiles::of_repository(*origin, (**directory).clone()),
+            ModelOrigin::Requested(load) => find((**load).clone(), &context.repositories, &context.settings)?,
         };
         let (directory, is_uploaded) = (&located.directory, located.is_uploaded);
         *found = Some(LocatedModel {
@@ -259,6 +273,10 @@ impl LoadJob {
         let _ = context.messages.send(ControlMessage::ModelFound(self.name.clone(), Arc::clone(&self.progress)));
         let source = located.source(&context.repositories);
         let source = source.ok_or_else(|| Error::internal("its repository no longer exists"))?;
+        if let Some(outcome) = self.update_instances(context, &located, source) {
+            *updated = outcome?;
+            return Ok((Vec::new(), VersionChanges { kept: self.serving, ..VersionChanges::default() }));
+        }
         // Uploaded files replace all versions that serve; a configuration alone those for which it says something else.
         let serving_marks = match (is_uploaded, &located.uploaded_files) {
             (false, _) => self.serving_marks,
@@ -297,9 +315,37 @@ impl LoadJob {
     }
 }
 
+impl LoadJob {
+    /// Updates the instances of the versions that serve, all or none. `None` if the model must be loaded.
+    fn update_instances(
+        &self,
+        context: &LoadContext,
+        located: &LocatedFiles,
+        source: &ModelSource,
+    ) -> Option<Result<Vec<UpdatedVersion>, LoadFailure>> {
+        let serving = self.instances.as_ref().filter(|serving| located.origin == Some(serving.origin))?;
+        let location = ModelLocation { source, directory: &located.directory };
+        let specs = serving.regrouped(&context.loader, location, context.limiter.is_some())?;
+        self.progress.set_stage(LoadStage::Starting);
+        let own = serving.versions.iter().flat_map(|(_, workers)| &workers.placements);
+        let own = own.map(|placement| placement.computes_on().to_vec());
+        let worker_cores: Vec<_> = self.worker_cores.iter().cloned().chain(own).collect();
+        let places = RunTimePlaces { settings: &context.settings, cores: &context.cores, worker_cores: &worker_cores };
+        let site = UpdateSite { places, thread_hooks: &context.thread_hooks };
+        match with_retries(&self.name, &context.settings, context.is_ending(), || serving.prepare(site, &specs)) {
+            Ok(Some(prepared)) => Some(Ok(prepared.into_iter().map(PreparedUpdate::commit).collect())),
+            Ok(None) => {
+                log_reload(&self.name, "its queue has no more places for instances that are added");
+                None
+            }
+            Err(failure) => Some(Err(failure)),
+        }
+    }
+}
+
 /// The place of a model's files.
 struct LocatedFiles {
-    /// The index of its repository.
+    /// The index of its repository; `None` for an upload, and at the host's path.
     origin: Option<usize>,
     directory: ModelDirectory,
     /// True if a client sent anything for it.
@@ -415,7 +461,7 @@ fn make_ready(
     context: &LoadContext,
     worker_cores: &mut Vec<Vec<usize>>,
 ) -> Result<ReadyVersion, Error> {
-    let PlannedModel { served, producers, placements, took, files_size } =
+    let PlannedModel { served, producers, placements, took, files_size, basis } =
         PlannedModel::at_run_time(&context.settings, loaded, &context.cores, worker_cores)?;
     let worker_group = WorkerGroup::start(&served, &placements, &context.thread_hooks)?;
     let mut handles = Vec::with_capacity(producers.len());
@@ -436,9 +482,8 @@ fn make_ready(
         handles.push(ModelHandle { served: Arc::clone(&served), route });
     }
     let took = took + worker_group.wait()?;
-    let cores: Vec<_> = placements.iter().map(|placement| placement.computes_on().to_vec()).collect();
-    worker_cores.extend(cores.iter().cloned());
-    Ok(ReadyVersion { served, handles, worker_group, cores, took, files_size })
+    worker_cores.extend(worker_group.cores());
+    Ok(ReadyVersion { served, handles, worker_group, took, files_size, basis })
 }
 
 #[cfg(test)]

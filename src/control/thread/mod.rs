@@ -10,6 +10,7 @@
 mod ensemble;
 pub mod hand_over;
 pub mod initial_load;
+pub mod instance_job;
 mod life;
 pub mod load_job;
 pub mod model_cache;
@@ -29,6 +30,7 @@ use crate::control::machine::spawn::spawn;
 use crate::control::outside::notify::{ServiceNotifier, Watchdog};
 use crate::control::repository::repositories::RepositoryScan;
 use crate::control::thread::hand_over::{HandOverEnd, Successor};
+use crate::control::thread::instance_job::LeavingInstances;
 use crate::control::thread::load_job::{FinishedLoad, LoadContext, LoadJob};
 use crate::control::thread::model_record::{ModelRecord, ModelRecords, VersionRecord};
 use crate::control::thread::on_demand::OnDemand;
@@ -110,6 +112,8 @@ pub struct ControlThread {
     /// True if the shards are sent the state of all models once the current message is handled.
     is_overview_due: bool,
     retiring: Vec<RetiringVersion>,
+    /// Instances that updates removed and clients wait for.
+    leaving: Vec<LeavingInstances>,
     /// Index requests that wait for the listing of the repositories: true if only ready models are
     /// asked for, and the reply.
     index_requests: Vec<(bool, ControlReply)>,
@@ -214,6 +218,7 @@ impl ControlThread {
             change_count: 0,
             is_overview_due: false,
             retiring: Vec::new(),
+            leaving: Vec::new(),
             index_requests: Vec::new(),
             is_listing: false,
             on_demand,
@@ -303,7 +308,10 @@ impl ControlThread {
                 self.drain();
             }
             ControlMessage::ShardEnded => self.shards_running = self.shards_running.saturating_sub(1),
-            ControlMessage::WorkerEnded => self.finish_retiring(),
+            ControlMessage::WorkerEnded => {
+                self.finish_leaving();
+                self.finish_retiring();
+            }
             ControlMessage::ModelFound(name, progress) => self.handle_model_found(name, progress),
             ControlMessage::EnsembleFound(job, composing) => self.handle_ensemble_found(job, composing),
             ControlMessage::HandOverEnded(end) => self.handle_hand_over(end),
@@ -369,12 +377,7 @@ impl ControlThread {
             self.loads_running += 1;
             let (context, name) = (Arc::clone(&self.context), job.name.clone());
             if let Err(error) = spawn(format!("load-{name}"), move || job.run(&context)) {
-                self.handle_load_finished(FinishedLoad {
-                    name,
-                    found: None,
-                    outcome: Err(error.into()),
-                    took: Duration::ZERO,
-                });
+                self.handle_load_finished(FinishedLoad::without_model(name, Err(error.into())));
             }
         }
     }

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::control::loading::load_failure::LoadFailure;
+use crate::control::loading::loaded_version::LoadBasis;
 use crate::control::loading::model_loader::ServingVersions;
+use crate::control::loading::model_loader::regrouped::LoadedBefore;
 use crate::control::repository::uploaded_files::UploadedFiles;
 use crate::control::serving::threads::WorkerGroup;
+use crate::control::thread::instance_job::ServingInstances;
 use crate::control::thread::load_job::ModelOrigin;
 use crate::model::ensemble::ComposingModel;
 use crate::model::name::split_qualified;
@@ -76,14 +79,14 @@ pub struct VersionRecord {
     pub served: Arc<ServedModel>,
     /// Its workers.
     pub worker_group: WorkerGroup,
-    /// The cores of each worker.
-    pub cores: Vec<Vec<usize>>,
     /// The mark of its directory.
     pub mark: u64,
     /// The duration of its load.
     pub took: Duration,
     /// The bytes of its files.
     pub files_size: u64,
+    /// The basis of updates of its instances.
+    pub basis: Option<Arc<LoadBasis>>,
     /// The files that a client uploaded for it: removed with the last version that uses them.
     pub uploaded_files: Option<Arc<UploadedFiles>>,
 }
@@ -93,6 +96,19 @@ impl ModelRecord {
     pub fn serving_versions(&self) -> ServingVersions {
         let versions = self.serving.iter().map(|(number, version)| (*number, version.mark)).collect();
         ServingVersions { shared: self.shared, settings: self.settings, versions }
+    }
+
+    /// Returns the instances, for an update of them; `None` if nothing serves, or from elsewhere than a repository.
+    pub fn serving_instances(&self) -> Option<ServingInstances> {
+        let is_own = self.hosted.is_none() && self.hosted_root.is_none() && self.composing.is_empty();
+        let origin = self.origin.filter(|_| is_own && !self.serving.is_empty())?;
+        let versions = self.serving.iter().map(|(version, record)| {
+            let basis = record.basis.clone().filter(|_| record.uploaded_files.is_none())?;
+            let spec = record.served.current_spec();
+            let before = LoadedBefore { version: *version, mark: record.mark, basis, spec };
+            Some((before, record.worker_group.serving()))
+        });
+        Some(ServingInstances { origin, versions: versions.collect::<Option<_>>()? })
     }
 
     /// Returns the model as a possible step of ensembles.

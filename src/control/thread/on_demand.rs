@@ -274,8 +274,8 @@ mod tests {
         let served = Arc::new(ServedModel::new(spec, 1, model, Placement::Inline, 1));
         let hooks = ThreadHooks { running: channel().0, ended: Arc::new(|| {}) };
         let worker_group = WorkerGroup::start(&served, &[], &hooks).unwrap();
-        let (cores, mark, took, files_size, uploaded_files) = (Vec::new(), 0, Duration::ZERO, 0, None);
-        let version = VersionRecord { served, worker_group, cores, mark, took, files_size, uploaded_files };
+        let (mark, took, files_size, basis, uploaded_files) = (0, Duration::ZERO, 0, None, None);
+        let version = VersionRecord { served, worker_group, mark, took, files_size, basis, uploaded_files };
         control.models.entry("m".to_owned()).or_default().serving.insert(1, version);
         let requests = ControlRequests::default();
         let ask = |control: &mut ControlThread| {

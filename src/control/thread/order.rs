@@ -197,11 +197,12 @@ impl ControlThread {
         let progress = Arc::new(LoadProgress::new(began));
         let others = self.models.iter().filter(|(other, _)| **other != name);
         let worker_cores =
-            others.flat_map(|(_, model)| model.serving.values().flat_map(|version| version.cores.clone()));
+            others.flat_map(|(_, model)| model.serving.values().flat_map(|version| version.worker_group.cores()));
         let worker_cores = worker_cores.collect();
-        let (mut serving_marks, mut serving) = (ServingVersions::default(), Vec::new());
+        let (mut serving_marks, mut serving, mut instances) = (ServingVersions::default(), Vec::new(), None);
         if let Some(model) = self.models.get_mut(&name) {
             (serving_marks, serving) = (model.serving_versions(), model.serving.keys().copied().collect());
+            instances = model.serving_instances();
             model.loading = Some(Arc::clone(&progress));
             // A scan may find hundreds of models that changed.
             self.is_overview_due = true;
@@ -211,6 +212,7 @@ impl ControlThread {
             origin,
             serving_marks,
             serving,
+            instances,
             worker_cores,
             composing_models: None,
             progress,
@@ -242,7 +244,7 @@ impl ControlThread {
     /// Applies the outcome of a load, then runs the actions that waited for its end. Also called
     /// for a load that failed before it got a thread.
     pub(super) fn finish_load(&mut self, finished: FinishedLoad) {
-        let FinishedLoad { name, found, outcome, took } = finished;
+        let FinishedLoad { name, found, outcome, updated, took } = finished;
         if self.is_draining {
             return;
         }
@@ -274,7 +276,8 @@ impl ControlThread {
         let (waits, outcome) = self.settle_wants(&name, is_requested, outcome);
         match outcome {
             Ok((ready, changes)) => {
-                let replies = reply.into_iter().chain(waits).collect();
+                let ends = self.adopt_instances(&name, updated);
+                let replies = self.answer_when_left(ends, reply.into_iter().chain(waits).collect());
                 self.replace_versions(&name, ready, uploaded_files, &changes, replies);
             }
             Err(failure) => {
@@ -317,16 +320,16 @@ impl ControlThread {
         }
         let mut retired = Self::retire_versions(model, name, &changes.retired);
         let mut added = Vec::with_capacity(ready.len());
-        for ReadyVersion { served, handles, worker_group, cores, took, files_size } in ready {
+        for ReadyVersion { served, handles, worker_group, took, files_size, basis } in ready {
             let number = served.version;
             let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
             let version = VersionRecord {
                 served,
                 worker_group,
-                cores,
                 mark,
                 took,
                 files_size,
+                basis,
                 uploaded_files: uploaded_files.clone(),
             };
             if let Some(old) = model.serving.insert(number, version) {
@@ -571,12 +574,8 @@ pub(super) mod tests {
         assert_eq!(polled(&mut load(&mut control, "a", Some("other"))), None, "it only waits");
         assert!([&mut a, &mut b, &mut c, &mut executing].into_iter().all(|outcome| polled(outcome).is_none()));
         // 'b' has ended, and with it the wait of 'a' and its own code.
-        control.handle_load_finished(FinishedLoad {
-            name: "b".to_owned(),
-            found: None,
-            outcome: Err(LoadFailure::from(Error::internal("it is broken"))),
-            took: std::time::Duration::ZERO,
-        });
+        let broken = LoadFailure::from(Error::internal("it is broken"));
+        control.handle_load_finished(FinishedLoad::without_model("b".to_owned(), Err(broken)));
         assert!(polled(&mut b).is_some_and(|outcome| outcome.is_err()));
         assert_eq!(polled(&mut load(&mut control, "c", Some("a"))), None);
     }

@@ -294,7 +294,7 @@ fn start_workers(
     ledger: &Rc<Ledger>,
 ) -> Vec<Task<()>> {
     let Placement::Worker(model_queue) = &served.placement else { return Vec::new() };
-    let count = model_queue.parkings().len();
+    let count = model_queue.parkings().count();
     let start = |parking| {
         let (served, model_queue, threads) = (Arc::clone(served), Arc::clone(model_queue), threads.clone());
         executor::spawn(work(served, model_queue, parking, threads, run_max, Rc::clone(ledger)))

@@ -27,10 +27,12 @@ pub(super) struct RequestDue {
 }
 
 impl AdmissionControl {
-    pub(super) fn new(policy: &Policy, bounds: QueueBounds, instances: usize) -> Self {
+    /// `room` is the number of instances that there may be, with those that are added later.
+    pub(super) fn new(policy: &Policy, bounds: QueueBounds, instances: usize, room: usize) -> Self {
         Self {
             admission: Admission::new(policy, bounds),
-            forecast: (policy.admission != AdmissionRule::None).then(|| Forecast::new(policy, instances)),
+            forecast: (policy.admission != AdmissionRule::None)
+                .then(|| Forecast::new(policy, instances).with_room(room)),
             late: AtomicUsize::new(0),
         }
     }
@@ -61,6 +63,13 @@ impl AdmissionControl {
     pub(super) fn handle_idle(&self, instance_index: usize) {
         if let Some(forecast) = &self.forecast {
             forecast.handle_idle(instance_index);
+        }
+    }
+
+    /// An instance takes no other batches.
+    pub(super) fn handle_gone(&self, instance_index: usize) {
+        if let Some(forecast) = &self.forecast {
+            forecast.handle_gone(instance_index);
         }
     }
 

@@ -155,6 +155,35 @@ impl Batcher {
         }
     }
 
+    /// A new instance takes batches from now on.
+    pub(super) fn handle_instance_added(&mut self, instance_index: usize, now: Instant) {
+        if let Self::Sequences { sequences, .. } = self {
+            sequences.handle_instance_added(instance_index, now);
+        }
+    }
+
+    /// The instance takes no other sequences from now on.
+    pub(super) fn handle_instance_leaving(&mut self, instance_index: usize) {
+        if let Self::Sequences { sequences, .. } = self {
+            sequences.handle_instance_leaving(instance_index);
+        }
+    }
+
+    /// The instance that was leaving stays.
+    pub(super) fn handle_instance_staying(&mut self, instance_index: usize, now: Instant) {
+        if let Self::Sequences { sequences, .. } = self {
+            sequences.handle_instance_staying(instance_index, now);
+        }
+    }
+
+    /// Returns true if nothing that waits, or may come, is for this instance alone.
+    pub(super) fn is_vacant(&self, instance_index: usize) -> bool {
+        match self {
+            Self::Queue(_) => true,
+            Self::Sequences { sequences, .. } => sequences.is_vacant(instance_index),
+        }
+    }
+
     pub(super) fn handle_drain(&mut self) {
         match self {
             Self::Queue(scheduler) => scheduler.handle_drain(),
@@ -390,7 +419,7 @@ mod tests {
         assert_eq!((trial.poll(0), trial.poll(1)), ("0:1 1:3".to_owned(), "0:2".to_owned()));
         assert_eq!((trial.poll(0), trial.poll(1)), (String::new(), String::new()));
         trial.submit(2, false);
-        let parking = Arc::clone(&trial.model_queue.parkings()[1]);
+        let parking = Arc::clone(trial.model_queue.parking(1).unwrap());
         parking.announce();
         assert_eq!(trial.poll(0), "", "it is not for this one");
         assert!(!parking.is_parked(), "but the other is awake");
@@ -440,7 +469,7 @@ mod tests {
             matches!(trial.model_queue.poll(0, now, &InFlightState::default()), PollOutcome::Nothing(_)),
             "it is under way"
         );
-        let parking = Arc::clone(&trial.model_queue.parkings()[0]);
+        let parking = Arc::clone(trial.model_queue.parking(0).unwrap());
         parking.announce();
         std::thread::scope(|scope| {
             scope.spawn(|| request.responder.reschedule(Vec::new()));

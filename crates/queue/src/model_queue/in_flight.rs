@@ -104,15 +104,17 @@ impl ModelQueue {
         WorkPoll::Work(NextWork::Lost)
     }
 
-    /// Sleeps in a parking that is given no work meanwhile, until the queue is stopped, at most until an instant.
+    /// Sleeps in a parking that is given no work meanwhile, until the queue is stopped or the instance leaves, at most
+    /// until an instant.
     pub fn wait_stopped(&self, instance_index: usize, clock: Clock, until: Option<Instant>) {
         let Some(parking) = self.parkings.get(instance_index) else { return };
         parking.take(false);
         // A wake-up for work must go to another instance.
         parking.set_full(true);
-        while !self.is_stopped() && until.is_none_or(|until| clock() < until) {
+        let is_over = || self.is_stopped() || self.is_leaving(instance_index);
+        while !is_over() && until.is_none_or(|until| clock() < until) {
             parking.announce();
-            if self.is_stopped() {
+            if is_over() {
                 parking.clear_parked();
             }
             parking.park(until, clock, None);

@@ -17,6 +17,8 @@ pub(super) struct LockedQueue {
     /// Empty between two calls; kept for its memory.
     arrived: Vec<Entry<QueuedRequest>>,
     pub(super) watch: Option<TimeoutWatch>,
+    /// Instances that are leaving and wait for the end of their sequences.
+    pub(super) leaving: Vec<usize>,
     #[cfg(feature = "test-hooks")]
     pub(super) hold: scheduler::hold::FirstBatchHold,
 }
@@ -34,6 +36,7 @@ impl LockedQueue {
             batcher,
             arrived: Vec::new(),
             watch: None,
+            leaving: Vec::new(),
             #[cfg(feature = "test-hooks")]
             hold: Default::default(),
         }

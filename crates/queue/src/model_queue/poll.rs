@@ -3,8 +3,10 @@
 
 use crate::model_queue::ModelQueue;
 use crate::model_queue::batcher::{Batcher, FormedBatch};
+use crate::model_queue::locked::LockedQueue;
 use crate::model_queue::rate_gate::GateOutcome;
-use crate::sync;
+use crate::parking::InstanceStage;
+use crate::sync::{self, MutexGuard};
 use backend::{Batch, InFlightState};
 use base::time::{Clock, Instant};
 
@@ -30,6 +32,8 @@ impl ModelQueue {
         self.handle_released(&mut queue, now);
         // Before the rings are drained: nothing is queued after the stop, so a drain after it sees all.
         let is_stopped = self.is_stopped();
+        // An instance that ends with the queue runs what waits, like all others.
+        let is_leaving = !is_stopped && self.is_leaving(instance_index);
         let formed = loop {
             // It watches only while it sleeps: the watch of an earlier poll is over too, however
             // this one ends.
@@ -46,6 +50,10 @@ impl ModelQueue {
                 // Like tritonserver, it looks again and again.
                 return PollOutcome::Nothing(Some(now + std::time::Duration::from_millis(10)));
             }
+            // Requests that any instance can take are no longer for this one.
+            if is_leaving && queue.batcher.is_vacant(instance_index) {
+                return self.leave_queue(queue, instance_index, flight);
+            }
             match self.take_batch(&mut queue, instance_index, now) {
                 GateOutcome::Batch(formed) => break formed,
                 GateOutcome::Blocked => {
@@ -57,6 +65,7 @@ impl ModelQueue {
                 }
                 // Taking a batch may have ended requests, and given its own sequences new work.
                 GateOutcome::Nothing if self.refuse_ended_and_notify(&mut queue, instance_index, now) => continue,
+                GateOutcome::Nothing if is_leaving => return self.leave_queue(queue, instance_index, flight),
                 GateOutcome::Nothing => {}
             }
             self.admission.handle_idle(instance_index);
@@ -70,15 +79,7 @@ impl ModelQueue {
                 }
                 return PollOutcome::Ended;
             }
-            let until = queue.watch(instance_index);
-            if queue.watch.is_none() {
-                return PollOutcome::Nothing(until);
-            }
-            // Between here and sleep producers stay silent until enough rows came. A request that
-            // was queued before they could read the number is in a ring now, so the rings are
-            // checked again after the fence.
-            self.parkings.await_rows(queue.batcher.rows_wanted());
-            if queue.rings.iter().all(sync::Consumer::is_empty) {
+            if let Some(until) = self.poll_sleep(&mut queue, instance_index) {
                 return PollOutcome::Nothing(until);
             }
         };
@@ -94,6 +95,19 @@ impl ModelQueue {
         PollOutcome::Batch(self.assemble(formed, sinks, clock))
     }
 
+    /// Returns the instant until which an instance without a batch may sleep, if it watches the time; `None` if it may not
+    /// sleep, because a request has come.
+    fn poll_sleep(&self, queue: &mut LockedQueue, instance_index: usize) -> Option<Option<Instant>> {
+        let until = queue.watch(instance_index);
+        if queue.watch.is_none() {
+            return Some(until);
+        }
+        // Between here and sleep producers stay silent until enough rows came. A request that was queued before they
+        // could read the number is in a ring now, so the rings are checked again after the fence.
+        self.parkings.await_rows(queue.batcher.rows_wanted());
+        queue.rings.iter().all(sync::Consumer::is_empty).then_some(until)
+    }
+
     /// The instance in a parking takes a batch.
     fn handle_batch(&self, instance_index: usize, formed: &FormedBatch, now: Instant) {
         self.counters.handle_batch(formed.released);
@@ -106,7 +120,33 @@ impl ModelQueue {
                 parking.set_turn(self.executions() as u64);
             }
         }
-        self.admission.handle_batch(instance_index, formed.size, now);
+        if !self.is_leaving(instance_index) {
+            self.admission.handle_batch(instance_index, formed.size, now);
+        }
+    }
+
+    /// Returns true if the instance takes no other work: others have it.
+    pub(crate) fn is_leaving(&self, instance_index: usize) -> bool {
+        let stage = self.parkings.get(instance_index).map(|parking| parking.stage());
+        matches!(stage, Some(InstanceStage::Leaving | InstanceStage::Gone))
+    }
+
+    /// An instance that is leaving has nothing to run: it ends, unless batches are in flight or sequences may go on.
+    fn leave_queue(
+        &self,
+        mut queue: MutexGuard<'_, LockedQueue>,
+        instance_index: usize,
+        flight: &InFlightState,
+    ) -> PollOutcome {
+        let is_over = flight.batches == 0 && queue.batcher.is_vacant(instance_index);
+        if is_over {
+            queue.leaving.retain(|leaving| *leaving != instance_index);
+            self.parkings.get(instance_index).into_iter().for_each(|parking| parking.set_stage(InstanceStage::Gone));
+        }
+        drop(queue);
+        // It may have been woken for a request that another instance takes, or have watched the time.
+        self.parkings.wake_one();
+        if is_over { PollOutcome::Ended } else { PollOutcome::Nothing(None) }
     }
 
     /// The instance in a parking is back from a batch, if it had one. While batches are in flight,

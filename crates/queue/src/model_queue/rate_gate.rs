@@ -40,7 +40,7 @@ impl ModelQueue {
             return GateOutcome::Nothing;
         };
         let is_more_ready = queue.batcher.poll_ready(instance_index, now, claims);
-        let siblings = self.parkings.all().iter().filter(|_| !is_more_ready).filter_map(|parking| parking.rate_id());
+        let siblings = self.parkings.all().filter(|_| !is_more_ready).filter_map(|parking| parking.rate_id());
         if limiter.start(id, siblings) {
             // Siblings that were blocked are idle now. Producers passed over them until now, so a request may be in a
             // ring with no instance woken for it.
@@ -145,14 +145,14 @@ mod tests {
         assert_eq!(polled(&model_queues[1], 0), "batch");
         submit(&mut producers[0], entry(&request_slots)).ok().unwrap();
         model_queues[0].stop();
-        for (instance_index, parking) in model_queues[0].parkings().iter().enumerate() {
+        for (instance_index, parking) in model_queues[0].parkings().enumerate() {
             parking.announce();
             assert_eq!(polled(&model_queues[0], instance_index), "blocked");
         }
         assert_eq!((polled(&model_queues[1], 0), polled(&model_queues[0], 0)), ("nothing", "batch"));
-        assert!(model_queues[0].parkings()[1].is_parked());
+        assert!(model_queues[0].parking(1).unwrap().is_parked());
         assert_eq!(polled(&model_queues[0], 0), "nothing");
-        assert!(!model_queues[0].parkings()[1].is_parked(), "it ends too");
+        assert!(!model_queues[0].parking(1).unwrap().is_parked(), "it ends too");
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
             submit(&mut old_producer, entry(&request_slots)).ok().unwrap();
             assert_eq!(polled(&old, 0), "batch");
             submit(&mut producer, entry(&request_slots)).ok().unwrap();
-            while !model_queue.parkings()[0].is_parked() {
+            while !model_queue.parking(0).unwrap().is_parked() {
                 std::thread::yield_now();
             }
             std::thread::park_timeout(Duration::from_millis(5));
@@ -325,7 +325,7 @@ mod tests {
             ModelQueue::with_parkings(policy, bounds, 1, parkings.map(Arc::new).collect(), None, None);
         let served = AtomicUsize::new(0);
         std::thread::scope(|scope| {
-            for (index, parking) in model_queue.parkings().iter().enumerate() {
+            for (index, parking) in model_queue.parkings().enumerate() {
                 let (model_queue, served) = (&model_queue, &served);
                 scope.spawn(move || {
                     if parking.is_passive() {
@@ -344,13 +344,13 @@ mod tests {
                     std::thread::yield_now();
                 }
                 request_slots.drain();
-                while model_queue.parkings().iter().any(|parking| !parking.is_parked()) {
+                while model_queue.parkings().any(|parking| !parking.is_parked()) {
                     std::thread::yield_now();
                 }
             }
             model_queue.stop();
         });
-        let batches: Vec<_> = model_queue.parkings().iter().map(|parking| parking.batches()).collect();
+        let batches: Vec<_> = model_queue.parkings().map(|parking| parking.batches()).collect();
         // An instance that is not quite asleep again may take a batch out of turn.
         assert!(batches[..3].iter().all(|count| (200..=400).contains(count)), "{batches:?}");
         assert_eq!((batches.iter().sum::<u64>(), batches[3]), (900, 0));

@@ -115,6 +115,13 @@ impl ModelQueue {
                 parking.unpark();
             }
         }
+        for leaving in queue.leaving.iter().filter(|leaving| **leaving != instance_index) {
+            if queue.batcher.is_vacant(*leaving) {
+                if let Some(parking) = self.parkings.get(*leaving) {
+                    parking.unpark();
+                }
+            }
+        }
         if let (Some(own), Batcher::Sequences { sequences, .. }) = (&self.sequences, &queue.batcher) {
             own.counts.set(sequences);
         }

@@ -276,7 +276,7 @@ fn a_batch_that_is_full_does_not_wait_and_one_that_sleeps_is_woken_for_it() {
         let instance = scope.spawn(|| model_queue.next_batch(0, now).unwrap().rows);
         let request_slots = request_slots();
         submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
-        while !model_queue.parkings()[0].is_parked() || model_queue.lock().watch.is_none() {
+        while !model_queue.parking(0).unwrap().is_parked() || model_queue.lock().watch.is_none() {
             std::thread::yield_now();
         }
         submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
@@ -290,7 +290,7 @@ fn nobody_is_woken_while_the_batch_is_too_small() {
     let queue_delay_max = Duration::from_secs(600);
     let policy = Policy { rows_max: 8, is_batched: true, queue_delay_max, ..Policy::default() };
     let (model_queue, mut producers) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 2, 1);
-    let is_asleep = || model_queue.parkings()[0].is_parked();
+    let is_asleep = || model_queue.parking(0).unwrap().is_parked();
     std::thread::scope(|scope| {
         let instance = scope.spawn(|| model_queue.next_batch(0, now).unwrap().rows);
         let request_slots = request_slots();
@@ -417,7 +417,7 @@ fn what_a_lost_instance_watched_and_was_woken_for_goes_to_another() {
     let (model_queue, mut producers) = delayed(Duration::from_secs(600));
     let request_slots = request_slots();
     let poll = |instance_index: usize, is_lost| {
-        model_queue.parkings().get(instance_index).unwrap().take(false);
+        model_queue.parking(instance_index).unwrap().take(false);
         let flight = InFlightState { is_lost, ..InFlightState::default() };
         match model_queue.poll_beside(instance_index, now, &mut || flight) {
             WorkPoll::Sleep(until) => until,
@@ -425,7 +425,7 @@ fn what_a_lost_instance_watched_and_was_woken_for_goes_to_another() {
             WorkPoll::Work(_) => panic!("there is no batch yet"),
         }
     };
-    let is_parked = |instance_index: usize| model_queue.parkings().get(instance_index).unwrap().is_parked();
+    let is_parked = |instance_index: usize| model_queue.parking(instance_index).unwrap().is_parked();
     submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
     assert!(poll(0, false).is_some() && poll(1, false).is_none(), "the first watches the delay");
     // A shape of its own: the woken instance must look. It is the first, which is lost just then.
@@ -544,7 +544,7 @@ fn a_stopped_queue_delays_nothing() {
 #[test]
 fn an_instance_of_a_stopped_queue_sleeps_while_its_batch_is_in_flight() {
     let (model_queue, _producers) = model_queue(8, 8, 1);
-    let parking = &model_queue.parkings()[0];
+    let parking = model_queue.parking(0).unwrap();
     model_queue.stop();
     let look_again = Some(Duration::from_millis(1));
     let mut in_flight = || InFlightState { batches: 1, look_again, ..InFlightState::default() };

@@ -341,7 +341,7 @@ fn a_worker_that_waits_to_make_an_instance_ends_with_the_queue() {
             let (model_queue, _producers) = ModelQueue::new(single(), BOUNDS, 1, 1);
             let own = Arc::clone(&model_queue);
             let worker = loom::thread::spawn(move || {
-                own.parkings()[0].take(has_file);
+                own.parking(0).unwrap().take(has_file);
                 own.wait_stopped(0, clock, Some(clock() + DELAY));
                 0
             });
