@@ -64,11 +64,16 @@ impl Drop for Gate {
 /// Compiles a backend of the tests into a directory of backends, under this name.
 pub fn add_backend(backends: &Path, source: &str, name: &str) {
     let folder = backends.join(name);
-    fs::create_dir_all(&folder).expect("the folder is ours");
+    compile(&folder.join(format!("libtriton_{name}.so")), source, &[]);
+}
+
+/// Compiles a library of `tests/backends`, with these arguments of the compiler.
+pub fn compile(library: &Path, source: &str, arguments: &[&str]) {
+    fs::create_dir_all(library.parent().expect("it is in a folder")).expect("the folder is ours");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/backends").join(format!("{source}.c"));
     let mut command = Command::new("cc");
     command.args(["-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread", "-o"]);
-    let output = command.arg(folder.join(format!("libtriton_{name}.so"))).arg(source).output();
+    let output = command.arg(library).arg(source).args(arguments).output();
     let output = output.expect("there is a C compiler, which builds of this crate need");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -52,6 +52,14 @@ impl LoadFailure {
         }
     }
 
+    /// Returns the reason as an ensemble tells it whose step the model is.
+    pub fn reason_for_ensembles(&self) -> String {
+        match self {
+            Self::Version(version, _) => format!("version {version} is at UNAVAILABLE state: {};", self.reason()),
+            _ => self.reason(),
+        }
+    }
+
     /// The answer to the client that asked for the load, in Triton's words (`model_repository_manager.cc`). For a
     /// bad configuration it has the reason too, which Triton only logs. A client's mistake is `NotFound` or
     /// `InvalidArgument`; with `follows_triton` it is `Internal`, as in Triton.
@@ -68,9 +76,9 @@ impl LoadFailure {
             Self::Composition(error) | Self::Policy(error) => {
                 Error::invalid(format!("load failed for model '{name}': {error}\n"))
             }
-            Self::Version(version, _) => {
-                let state = format!("version {version} is at UNAVAILABLE state: {};\n", self.reason());
-                Error::invalid(format!("load failed for model '{name}': {state}"))
+            Self::Version(..) => {
+                let reason = self.reason_for_ensembles();
+                Error::invalid(format!("load failed for model '{name}': {reason}\n"))
             }
         }
     }

@@ -482,6 +482,7 @@ impl ModelLoader {
     fn check_file(&self, location: ModelLocation<'_>, opened: &OpenedConfig, version: u64) -> Result<(), Error> {
         let ModelLocation { source, directory } = location;
         let draft = &opened.draft;
+        draft.check_backend()?;
         let name = draft.onnx_filename().or_else(|| draft.tree_filename()).or_else(|| draft.pytorch_filename());
         let Some(name) = name else { return Ok(()) };
         let path = format!("{}/{name}", directory.version_path(version));

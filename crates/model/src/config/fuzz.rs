@@ -32,6 +32,7 @@ pub fn check_any_text(notation: Notation, text: &[u8]) {
         states: BTreeMap::new(),
         gpus: GpuSupport::default(),
         library: None,
+        missing_backend: None,
         has_steps: false,
         is_of_hub: false,
         are_outputs_filled: false,

@@ -2,11 +2,15 @@
 //! their backend may change. Called by [`crate::config`].
 
 use crate::config::GpuSupport;
-use crate::config::python::AnyBackendFile;
+use crate::config::python::{self, AnyBackendFile};
 use crate::name::is_plain_name;
+use crate::parse::json;
+use crate::parse::text::{ConfigText, Notation};
 use crate::platform::{BUILT_IN_BACKENDS, ENSEMBLE_PLATFORM, ONNX_BACKEND, PYTHON_BACKEND, PYTHON_FILENAME};
+use crate::{HostedLibrary, TensorSpec};
 use base::error::Error;
 use wire::proto::inference::ModelInstanceGroup;
+use wire::proto::inference::model_config::SchedulingChoice;
 use wire::proto::inference::{ModelConfig, model_instance_group::Kind};
 
 /// An instance group that a backend prefers if the configuration has none.
@@ -32,6 +36,38 @@ pub(super) fn library(config: &ModelConfig, has_backend_file: AnyBackendFile<'_>
     let file = if runtime.is_empty() { format!("libtriton_{backend}.so") } else { runtime.clone() };
     let are_plain = is_plain_name(backend) && is_plain_name(&file) && file.ends_with(".so");
     (are_plain && has_backend_file(backend, &file)).then_some(file)
+}
+
+/// A library's description for its host, if the model serves sequences: its engine sees states among
+/// the outputs.
+pub(super) fn of_sequences(config: &ModelConfig, library: &HostedLibrary, outputs: &[TensorSpec]) -> HostedLibrary {
+    let Some(SchedulingChoice::SequenceBatching(batching)) = &config.scheduling_choice else {
+        return library.clone();
+    };
+    let place = |name: &str| outputs.iter().position(|output| output.name == name);
+    HostedLibrary {
+        file: library.file.clone(),
+        outputs_asked: config.output.len(),
+        states: batching.state.iter().filter_map(|state| place(&state.output_name)).collect(),
+        is_sequence: true,
+        is_iterative: batching.iterative_sequence,
+    }
+}
+
+/// The configuration of a model, as JSON, after its backend has set one: fields that a backend may not set stay.
+///
+/// # Errors
+/// `InvalidArgument` for JSON that is no configuration, `Internal` if it contradicts the one before.
+pub fn completed(config: &str, set: &[u8]) -> Result<String, Error> {
+    let decode = |json: &[u8]| {
+        let text = ConfigText::decode(Notation::Json, json)?;
+        let config = text.message.transcode_to::<ModelConfig>();
+        config.map_err(|error| Error::internal(format!("a configuration cannot be decoded: {error}")))
+    };
+    let mut config = decode(config.as_bytes())?;
+    let set = decode(set).map_err(|error| error.with_prefix("what TRITONBACKEND_ModelSetConfig set: "))?;
+    python::merge(&mut config, set)?;
+    Ok(json::encode(&config))
 }
 
 /// Adds the instance groups that a backend prefers, if the configuration has none: those for GPUs
@@ -64,6 +100,20 @@ pub(super) fn add_preferred(
         config.instance_group.push(group);
     }
     Ok(())
+}
+
+/// Triton's words for a backend that was not found.
+pub(super) fn not_found(config: &ModelConfig) -> String {
+    let ModelConfig { name, backend, runtime, .. } = config;
+    let (backend, runtime) = (backend.escape_debug(), runtime.escape_debug());
+    match config.runtime.as_str() {
+        "" => {
+            format!(
+                "unable to find backend library for backend '{backend}', try specifying runtime on the model configuration"
+            )
+        }
+        _ => format!("unable to find backend library '{runtime}' for model '{name}'"),
+    }
 }
 
 /// The places where a library was looked for, for the refusal of a model whose backend was not
@@ -106,6 +156,20 @@ mod tests {
         check("dali", "a/b.so", &[], None);
         check("dali", "library", &[], None);
         check("", "", &[], None);
+    }
+
+    #[test]
+    fn what_a_backend_sets_is_merged_into_the_configuration_that_it_sees_and_refused_if_it_contradicts() {
+        let config = r#"{"name":"m","backend":"b","dynamic_batching":{},"parameters":{"a":{"string_value":"1"}}}"#;
+        let set = |json: &str| completed(config, json.as_bytes()).map_err(|error| error.text().to_owned());
+        let input = r#""input":[{"name":"x","data_type":"TYPE_INT32","dims":["-1"]}]"#;
+        let merged = set(&format!(r#"{{"name":"n","max_batch_size":8,"dynamic_batching":{{}},{input}}}"#)).unwrap();
+        for part in [r#""name":"m""#, r#""max_batch_size":8"#, r#""string_value":"1""#, r#""name":"x""#] {
+            assert!(merged.contains(part), "{part} {merged}");
+        }
+        assert_eq!(completed(&merged, merged.as_bytes()), Ok(merged.clone()), "once more changes nothing");
+        assert!(set("{\"max_batch_size\":8}").unwrap_err().starts_with("Cannot update scheduling choice from 11 to 0"));
+        assert!(set("{").unwrap_err().starts_with("what TRITONBACKEND_ModelSetConfig set: "));
     }
 
     #[test]

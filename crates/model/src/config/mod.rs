@@ -28,7 +28,7 @@ pub mod write;
 #[cfg(any(test, feature = "fuzz"))]
 pub use self::fuzz::check_any_text;
 pub use crate::config::agents::FileChecksum;
-pub use crate::config::hosted::PreferredInstances;
+pub use crate::config::hosted::{PreferredInstances, completed};
 pub use crate::config::python::AnyBackendFile;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,6 +83,8 @@ pub struct ConfigDraft {
     gpus: GpuSupport,
     /// The file of the shared library that runs it, if the server has no backend of its own for it.
     library: Option<String>,
+    /// The refusal of a load if there is no such backend.
+    missing_backend: Option<Error>,
     /// True if it has a `steps.json`.
     has_steps: bool,
     /// True if its tensors and steps are to be derived from a folder of the hub.
@@ -197,13 +199,13 @@ impl ConfigDraft {
         let library = hosted::library(&config, has_backend_file, forced_libraries);
         let is_python = python::is_python(&config);
         let has_steps = library.is_none() && steps::fill(&mut config, &surroundings)?;
-        if library.is_none() {
-            validate::backend(&config, has_backend_file)?;
-            validate::runtime(&config)?;
-        } else {
-            validate::platform(&config)?;
+        let missing_backend = match &library {
+            Some(_) => validate::platform(&config).map(|()| None)?,
+            None => validate::backend(&config, has_backend_file)?,
+        };
+        if missing_backend.is_none() {
+            notes.extend(supported::check_supported(directory, &text)?);
         }
-        notes.extend(supported::check_supported(directory, &text)?);
         if has_steps && is_python {
             let network = if config.backend == ONNX_BACKEND { " around model.onnx" } else { "" };
             notes.push(format!("{STEPS_FILENAME} is run{network} instead of {PYTHON_FILENAME}: --steps=off runs that"));
@@ -230,6 +232,7 @@ impl ConfigDraft {
             states: BTreeMap::new(),
             gpus,
             library,
+            missing_backend,
             has_steps,
             is_of_hub: false,
             are_outputs_filled: false,
@@ -259,6 +262,14 @@ impl ConfigDraft {
     /// it.
     pub fn library(&self) -> Option<&str> {
         self.library.as_deref()
+    }
+
+    /// Checks that the server has its backend.
+    ///
+    /// # Errors
+    /// `InvalidArgument` in Triton's words if it has not.
+    pub fn check_backend(&self) -> Result<(), Error> {
+        self.missing_backend.clone().map_or(Ok(()), Err)
     }
 
     /// Adds the instance groups that its backend prefers, if the configuration has none.
@@ -501,6 +512,7 @@ impl ConfigDraft {
         labels: &BTreeMap<String, Arc<Labels>>,
         completion: CompletionRules,
     ) -> Result<ModelSpec, Error> {
+        self.check_backend()?;
         let is_filled = match onnx.filter(|_| completion.is_on) {
             Some(onnx) => {
                 let (before, rule) = (self.config.max_batch_size, self.axis.rule(completion));
@@ -536,28 +548,12 @@ impl ConfigDraft {
             let (config_json, config_message) = (Arc::clone(&spec.config_json), Arc::clone(&spec.config_message));
             let mut engine = ModelSpec { config_json, config_message, ..into_spec(&engine)? };
             engine.library =
-                engine.library.map(|library| Arc::new(self.library_of_sequences(&library, &engine.outputs)));
+                engine.library.map(|library| Arc::new(hosted::of_sequences(&self.config, &library, &engine.outputs)));
             let engine = Arc::new(engine);
             sequence_batching::sequence(&self.config, engine, &self.states).map(Arc::new)
         });
         let is_batch_axis_derived = self.axis.is_derived;
         Ok(ModelSpec { sequence: sequence.transpose()?, is_batch_axis_derived, ..spec })
-    }
-
-    /// The library's description for its host, if the model serves sequences: its engine sees
-    /// states among the outputs.
-    fn library_of_sequences(&self, library: &HostedLibrary, outputs: &[TensorSpec]) -> HostedLibrary {
-        let Some(SchedulingChoice::SequenceBatching(batching)) = &self.config.scheduling_choice else {
-            return library.clone();
-        };
-        let place = |name: &str| outputs.iter().position(|output| output.name == name);
-        HostedLibrary {
-            file: library.file.clone(),
-            outputs_asked: self.config.output.len(),
-            states: batching.state.iter().filter_map(|state| place(&state.output_name)).collect(),
-            is_sequence: true,
-            is_iterative: batching.iterative_sequence,
-        }
     }
 }
 

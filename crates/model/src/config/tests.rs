@@ -243,7 +243,8 @@ fn names_platforms_and_backends_are_refused_with_the_exact_text() {
     let missing = |subject: &str, way_out: &str| {
         let backend = subject.rsplit('\'').nth(1).unwrap();
         format!(
-            "model 'm': {subject}, which this server does not have (it has 'fil', 'identity', 'onnxruntime', 'openvino', \
+            "unable to find backend library for backend '{backend}', try specifying runtime on the model configuration; \
+             model 'm': {subject}, which this server does not have (it has 'fil', 'identity', 'onnxruntime', 'openvino', \
              'python', 'pytorch' and 'tensorflow'; \
              'libtriton_{backend}.so' is neither in the version's directory, nor in the model's, nor in '{backend}' \
              beneath --backend-directory); copy the backend there, or {way_out}"
@@ -457,8 +458,10 @@ fn a_configuration_that_cannot_be_completed_says_why() {
 fn the_backend_is_derived_from_files_and_names() {
     let check = |directory: &str, files: &str, want: &str| {
         let files: Vec<_> = files.split_whitespace().map(str::to_owned).collect();
-        let got = ConfigDraft::new(directory, None, &files).map(|draft| draft.backend().to_owned());
-        let got = got.unwrap_or_else(|error| error.text().split(", which").next().unwrap_or_default().to_owned());
+        let draft = ConfigDraft::new(directory, None, &files);
+        let got = draft.and_then(|draft| draft.check_backend().map(|()| draft.backend().to_owned()));
+        let subject = |text: &str| text.rsplit("configuration; ").next()?.split(", which").next().map(str::to_owned);
+        let got = got.unwrap_or_else(|error| subject(error.text()).unwrap_or_default());
         assert_eq!(got, want, "{directory} {files:?}");
     };
     check("m", "model.onnx", "onnxruntime");

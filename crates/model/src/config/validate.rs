@@ -1,5 +1,5 @@
 //! Checks a configuration, with Triton's texts if Triton refuses the same. Called by [`crate::config`]:
-//! [`backend`] and [`runtime`] before the model file is read, [`config`] and [`agreement`] when everything is filled
+//! [`backend`] before the model file is read, [`config`] and [`agreement`] when everything is filled
 //! in.
 
 use std::collections::BTreeSet;
@@ -30,20 +30,25 @@ use wire::proto::inference::{
 
 const LATENCY_TARGET: &str = "target_latency_us";
 
-/// Checks that platform and backend match and that this server has the backend.
+/// Checks that platform and backend match. Returns the refusal of a load if this server does not have the backend: as in
+/// Triton such a configuration is valid, and its versions cannot be loaded.
 ///
 /// # Errors
-/// `InvalidArgument` if they do not match; `Unsupported` if this server does not have the backend.
-pub fn backend(config: &ModelConfig, has_backend_file: AnyBackendFile<'_>) -> Result<(), Error> {
+/// `InvalidArgument` if they do not match; `Unsupported` for a kind of model that the backend cannot run.
+pub fn backend(config: &ModelConfig, has_backend_file: AnyBackendFile<'_>) -> Result<Option<Error>, Error> {
     platform(config)?;
-    match config.backend.as_str() {
-        "" => Ok(()),
-        _ if python::is_backend(config) => python::check_backend(config, has_backend_file),
-        ONNX_BACKEND | OPENVINO_BACKEND | PYTHON_BACKEND | TENSORFLOW_BACKEND => Ok(()),
-        built_in if BUILT_IN_BACKENDS.contains(&built_in) => Ok(()),
-        PYTORCH_BACKEND => pytorch::check(config),
-        _ => Err(missing_backend(config)),
+    let missing = match config.backend.as_str() {
+        "" => None,
+        _ if python::is_backend(config) => python::check_backend(config, has_backend_file).err(),
+        ONNX_BACKEND | OPENVINO_BACKEND | PYTHON_BACKEND | TENSORFLOW_BACKEND => None,
+        built_in if BUILT_IN_BACKENDS.contains(&built_in) => None,
+        PYTORCH_BACKEND => pytorch::check(config).map(|()| None)?,
+        _ => Some(missing_backend(config)),
+    };
+    if missing.is_none() {
+        runtime(config)?;
     }
+    Ok(missing)
 }
 
 /// Checks that platform and backend match.
@@ -68,6 +73,7 @@ pub fn platform(config: &ModelConfig) -> Result<(), Error> {
     }
 }
 
+/// Begins with Triton's words (`backend_model.cc`).
 fn missing_backend(config: &ModelConfig) -> Error {
     let ModelConfig { name, platform, backend, .. } = config;
     let wanted = match platform.as_str() {
@@ -81,10 +87,11 @@ fn missing_backend(config: &ModelConfig) -> Error {
              backend: \"python\""
         }
     };
-    Error::unsupported(format!(
-        "model '{name}': {wanted}backend '{backend}', which this server does not have (it has '{FIL_BACKEND}', \
+    Error::invalid(format!(
+        "{}; model '{name}': {wanted}backend '{backend}', which this server does not have (it has '{FIL_BACKEND}', \
          '{IDENTITY_BACKEND}', '{ONNX_BACKEND}', '{OPENVINO_BACKEND}', '{PYTHON_BACKEND}', '{PYTORCH_BACKEND}' and \
          '{TENSORFLOW_BACKEND}'; {}); copy the backend there, or {advice}",
+        hosted::not_found(config),
         hosted::places(config)
     ))
 }
@@ -277,7 +284,7 @@ fn metric_tags(config: &ModelConfig) -> Result<(), Error> {
 ///
 /// # Errors
 /// `Unsupported` for any other library.
-pub fn runtime(config: &ModelConfig) -> Result<(), Error> {
+fn runtime(config: &ModelConfig) -> Result<(), Error> {
     let ModelConfig { name, runtime, backend, .. } = config;
     let usual = format!("libtriton_{backend}.so");
     if runtime.is_empty() || *runtime == usual || python::is_backend(config) {

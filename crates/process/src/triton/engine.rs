@@ -146,10 +146,9 @@ impl TritonHost {
         if let Some(backend) = backends.get(path) {
             return Ok(Arc::clone(backend));
         }
-        let refuse = |error: Error| error.with_prefix(&format!("backend '{name}': "));
-        let library = BackendLibrary::open(path, &abi::symbols()).map_err(refuse)?;
+        let library = BackendLibrary::open(path, &abi::symbols())?;
         let directory = path.parent().unwrap_or(path).to_string_lossy();
-        let backend = Arc::new(HostedBackend::new(name, &directory, library, &self.options).map_err(refuse)?);
+        let backend = Arc::new(HostedBackend::new(name, &directory, library, &self.options)?);
         backends.insert(path.to_owned(), Arc::clone(&backend));
         Ok(backend)
     }

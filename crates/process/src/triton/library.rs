@@ -60,11 +60,11 @@ impl BackendLibrary {
     /// Opens it; `functions` are ours.
     ///
     /// # Errors
-    /// `InvalidArgument` for a file that is not a library of this machine, `Internal` if the loader
-    /// refuses it, or it lacks a function.
+    /// `NotFound` in Triton's words (`shared_library.cc`) for a file that is not a library of this machine, that the loader
+    /// refuses, or that lacks a function.
     pub(super) fn open(path: &Path, functions: &[AbsoluteSymbol]) -> Result<Self, Error> {
         let object = open(path, functions)?;
-        let execute = symbol::<ExecuteCall>(&object, "TRITONBACKEND_ModelInstanceExecute")?;
+        let execute = symbol::<ExecuteCall>(&object, path, "TRITONBACKEND_ModelInstanceExecute")?;
         Ok(Self {
             initialize: find(&object, "TRITONBACKEND_Initialize"),
             finalize: find(&object, "TRITONBACKEND_Finalize"),
@@ -139,11 +139,11 @@ impl BatchLibrary {
     pub(super) fn open(path: &Path, functions: &[AbsoluteSymbol]) -> Result<Self, Error> {
         let object = open(path, functions)?;
         Ok(Self {
-            batcher_initialize: symbol(&object, "TRITONBACKEND_ModelBatcherInitialize")?,
-            batcher_finalize: symbol(&object, "TRITONBACKEND_ModelBatcherFinalize")?,
-            batch_initialize: symbol(&object, "TRITONBACKEND_ModelBatchInitialize")?,
-            batch_finalize: symbol(&object, "TRITONBACKEND_ModelBatchFinalize")?,
-            include: symbol(&object, "TRITONBACKEND_ModelBatchIncludeRequest")?,
+            batcher_initialize: symbol(&object, path, "TRITONBACKEND_ModelBatcherInitialize")?,
+            batcher_finalize: symbol(&object, path, "TRITONBACKEND_ModelBatcherFinalize")?,
+            batch_initialize: symbol(&object, path, "TRITONBACKEND_ModelBatchInitialize")?,
+            batch_finalize: symbol(&object, path, "TRITONBACKEND_ModelBatchFinalize")?,
+            include: symbol(&object, path, "TRITONBACKEND_ModelBatchIncludeRequest")?,
             _object: ManuallyDrop::new(object),
         })
     }
@@ -182,15 +182,19 @@ impl BatchLibrary {
 
 /// Opens a library that is written against the interface.
 fn open(path: &Path, functions: &[AbsoluteSymbol]) -> Result<SharedObject, Error> {
-    let shown = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let file = std::fs::read(path).map_err(|error| Error::invalid(format!("cannot read '{shown}': {error}")))?;
-    let needed = elf::needed_libraries(&file).map_err(|why| Error::invalid(format!("'{shown}' is {why}")))?;
+    let refuse = |why: String| Error::not_found(format!("unable to load shared library: {why}"));
+    let file = std::fs::read(path).map_err(|error| refuse(format!("{}: {error}", file_name(path))))?;
+    let needed = elf::needed_libraries(&file).map_err(|why| refuse(format!("{} is {why}", file_name(path))))?;
     let hosts = needed.iter().filter(|name| elf::is_host_library(name)).map(String::as_str);
     // A backend that names no host finds the functions too, as it does inside tritonserver.
     hosts.chain(["libtritonserver.so"]).try_for_each(|name| provide(name, functions))?;
     // SAFETY: its initialisers run, as the user who installed it intends.
     let object = unsafe { SharedObject::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
-    object.map_err(|error| Error::internal(format!("'{shown}' cannot be opened: {}", without_directory(&error, path))))
+    object.map_err(|error| refuse(without_directory(&error, path)))
+}
+
+fn file_name(path: &Path) -> std::borrow::Cow<'_, str> {
+    path.file_name().unwrap_or_default().to_string_lossy()
 }
 
 /// The loader's text, without the place of the file on this machine.
@@ -240,7 +244,11 @@ fn find<T: Copy>(object: &SharedObject, name: &str) -> Option<T> {
     unsafe { object.get::<T>(name.as_bytes()) }.ok().map(|symbol| *symbol)
 }
 
-fn symbol<T: Copy>(object: &SharedObject, name: &str) -> Result<T, Error> {
-    find(object, name)
-        .ok_or_else(|| Error::internal(format!("unable to find required entrypoint '{name}' in shared library")))
+fn symbol<T: Copy>(object: &SharedObject, path: &Path, name: &str) -> Result<T, Error> {
+    find(object, name).ok_or_else(|| {
+        let file = file_name(path);
+        Error::not_found(format!(
+            "unable to find required entrypoint '{name}' in shared library: {file}: undefined symbol: {name}"
+        ))
+    })
 }

@@ -361,7 +361,7 @@ fn a_library_is_found_beside_the_model_first_and_not_through_a_link_out_of_the_r
     let beside = trial.version("identity").join("libtriton_identity.so");
     std::fs::write(&beside, "no library").unwrap();
     let error = trial.load("identity", IDENTITY).map(drop).unwrap_err();
-    assert_eq!(error.text(), "backend 'identity': 'libtriton_identity.so' is no ELF file of 64 bits");
+    assert_eq!(error.text(), "unable to load shared library: libtriton_identity.so is no ELF file of 64 bits");
 }
 
 #[test]

@@ -48,11 +48,14 @@ pub fn examine(
     let (ensembles, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|task| !task.composing.is_empty());
     let one = |task: &LoadTask, composing: &ComposingModels| {
         let source = repositories.source(task.origin).ok_or_else(|| Error::internal("its repository is gone"))?;
-        let location = ModelLocation { source, directory: &task.directory };
-        examine(location, composing).map_err(|failure: LoadFailure| failure.error().clone())
+        examine(ModelLocation { source, directory: &task.directory }, composing)
     };
+    // The reasons as ensembles tell them whose steps the models are.
+    let mut reasons: BTreeMap<String, String> = BTreeMap::new();
     for task in &others {
-        found.insert(task.directory.qualified_name(), one(task, &ComposingModels::default()));
+        let (name, outcome) = (task.directory.qualified_name(), one(task, &ComposingModels::default()));
+        reasons.extend(outcome.as_ref().err().map(|failure| (name.clone(), failure.reason_for_ensembles())));
+        found.insert(name, outcome.map_err(|failure| failure.error().clone()));
     }
     let names: Vec<_> =
         ensembles.iter().map(|task| (task.directory.qualified_name(), task.composing.clone())).collect();
@@ -68,7 +71,7 @@ pub fn examine(
                 engine: format!("an ensemble of {}", task.composing.join(", ")),
                 ..Default::default()
             }),
-            None => one(task, &composing_models(&found)),
+            None => one(task, &composing_models(&found, &reasons)).map_err(|failure| failure.error().clone()),
         };
         found.insert(task.directory.qualified_name(), outcome);
     }
@@ -77,11 +80,17 @@ pub fn examine(
 }
 
 /// Returns the models examined so far, as possible steps of ensembles.
-fn composing_models(found: &BTreeMap<String, Result<ExaminedModel, Error>>) -> ComposingModels {
+fn composing_models(
+    found: &BTreeMap<String, Result<ExaminedModel, Error>>,
+    reasons: &BTreeMap<String, String>,
+) -> ComposingModels {
     let model = |(name, found): (&String, &Result<ExaminedModel, Error>)| {
         let model = match found {
             Ok(found) => ComposingModel { versions: found.versions.clone(), ..ComposingModel::default() },
-            Err(error) => ComposingModel { failure: Some(error.text().to_owned()), ..ComposingModel::default() },
+            Err(error) => {
+                let reason = reasons.get(name).map_or_else(|| error.text().to_owned(), String::clone);
+                ComposingModel { failure: Some(reason), ..ComposingModel::default() }
+            }
         };
         (name.clone(), model)
     };

@@ -3,7 +3,8 @@
 
 use super::*;
 
-const TENSORRT: &str = "model 'mymodel': platform 'tensorrt_plan' needs backend 'tensorrt', which this server does not \
+const TENSORRT: &str = "unable to find backend library for backend 'tensorrt', try specifying runtime on the model \
+                        configuration; model 'mymodel': platform 'tensorrt_plan' needs backend 'tensorrt', which this server does not \
                         have (it has 'fil', 'identity', 'onnxruntime', 'openvino', 'python', 'pytorch' and 'tensorflow'; 'libtriton_tensorrt.so' is neither in \
                         the version's directory, nor in the model's, nor in 'tensorrt' beneath --backend-directory); \
                         copy the backend there, or export the model to ONNX, and give \
