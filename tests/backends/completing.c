@@ -1,4 +1,5 @@
 /* Completes its configuration: one input and one output, batches of 8, and instances by preference. */
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
 
@@ -25,7 +26,16 @@ EXPORTED Error *TRITONBACKEND_ModelInitialize(Model *model) {
         TRITONSERVER_ErrorDelete(failed);
         return NULL;
     }
-    return failed;
+    TRY(failed);
+    /* From now on it sees the whole configuration, with its own part. */
+    const char *json;
+    size_t size;
+    TRY(TRITONBACKEND_ModelConfig(model, 1, &message));
+    TRY(TRITONSERVER_MessageSerializeToJson(message, &json, &size));
+    const char *own = "\"backend\":\"completing\"", *set = "\"name\":\"INPUT0\"";
+    bool is_whole = memmem(json, size, own, strlen(own)) && memmem(json, size, set, strlen(set));
+    TRITONSERVER_MessageDelete(message);
+    return is_whole ? NULL : TRITONSERVER_ErrorNew(INTERNAL, "the configuration is not the completed one");
 }
 
 /* Answers the size of the batch that the request was in. */

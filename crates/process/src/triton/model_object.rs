@@ -17,6 +17,7 @@ use crate::triton::server_object::ServerObject;
 use crate::triton::services::{FinalizeMark, log_error};
 use base::error::Error;
 use base::tensor::Datatype;
+use model::config::completed;
 use model::{ModelSpec, TensorSpec};
 
 /// A `TRITONBACKEND_Model`.
@@ -172,15 +173,17 @@ impl ModelObject {
     /// The backend completes the configuration.
     ///
     /// # Errors
-    /// `Unsupported` at any other time than while the model is initialized.
+    /// `Unsupported` at any other time than while the model is initialized; as [`completed`].
     pub(super) fn set_config(&self, json: &str) -> Result<(), Error> {
         if !self.is_open.load(Ordering::Acquire) {
             return Err(Error::unsupported(
                 "the configuration of a model is set while it is initialized, and where auto-completion is on",
             ));
         }
-        *lock(&self.completed) = Some(json.into());
-        *lock(&self.config) = json.into();
+        let mut config = lock(&self.config);
+        let merged: Arc<str> = completed(&config, json.as_bytes())?.into();
+        *lock(&self.completed) = Some(Arc::clone(&merged));
+        *config = merged;
         Ok(())
     }
 }
