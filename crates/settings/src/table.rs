@@ -515,12 +515,22 @@ const CORE_FLAGS: &[Flag<Settings>] = &[
     },
     Flag {
         names: &["host-policy"],
-        takes: Many("NAME,cpu-cores=CORES"),
+        takes: Many("NAME,SETTING=VALUE"),
         default: Absent,
-        help: "Cores of instances whose group has this host_policy; 'cpu' for groups without one",
+        help: "cpu-cores: cores of instances whose group has this host_policy, as in 2-5,8; 'cpu' for groups without one. \
+               Backends of Triton's get all settings of the policy of an instance",
         apply: |settings, value| {
-            let (name, cores) = parse_host_policy(value)?;
-            settings.host_policies.insert(name, cores);
+            let [name, setting, value] = parse_host_policy(value)?;
+            match setting {
+                "cpu-cores" => {
+                    settings.host_policies.insert(name.to_owned(), parse_cores(value)?);
+                }
+                _ => settings.warnings.push(format!(
+                    "--host-policy={name},{setting} is for backends of Triton's alone; 'cpu-cores' chooses the cores"
+                )),
+            }
+            let policy = settings.host_policy_settings.entry(name.to_owned()).or_default();
+            policy.insert(setting.to_owned(), value.to_owned());
             Ok(())
         },
     },

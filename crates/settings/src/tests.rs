@@ -33,7 +33,7 @@ fn own_flags() -> impl Iterator<Item = &'static Flag<Settings>> {
 fn value_of(flag: &Flag<Settings>) -> &'static str {
     let names = [("PORT", "81"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n"), ("MODEL", "m")];
     let lists = [
-        ("NAME,cpu-cores=CORES", "n,cpu-cores=2-5"),
+        ("NAME,SETTING=VALUE", "n,cpu-cores=2-5"),
         ("NAME:COUNT[:DEVICE]", "n:7"),
         ("GPU:BYTES", "0:7"),
         ("[MODE,]SETTING=VALUE", "rate=7"),
@@ -398,14 +398,6 @@ fn what_is_wrong_is_said_in_one_line() {
         let line = format!("m --host-policy={policy}");
         check(&line, &format!("--host-policy={policy}: option format is '<policy name>,<setting>=<value>'"));
     }
-    check(
-        "m --host-policy=a,numa-node=0",
-        "--host-policy=a,numa-node=0: 'numa-node' is not supported yet; give the cores of the node by 'cpu-cores'",
-    );
-    check(
-        "m --host-policy=a,nice=1",
-        "--host-policy=a,nice=1: 'nice' is no setting of a host policy; expected 'cpu-cores'",
-    );
     for resource in ["r", "r:", ":1", "r:-1", "r:1:", "r:1:x", "r:1:2:3"] {
         let line = format!("m --rate-limit-resource={resource}");
         let format = "option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'";
@@ -448,6 +440,10 @@ fn cores_policies_and_resources_are_lists() {
     assert_eq!(settings.worker_cores, Some(vec![2, 3, 4, 8]));
     let policies = [("a".to_owned(), vec![0, 1]), ("b".to_owned(), vec![5, 7, 8])];
     assert_eq!(settings.host_policies, BTreeMap::from(policies));
+    let policies = serve("m --host-policy=a,cpu-cores=0-1 --host-policy=a,numa-node=1 --host-policy=b,nice=").unwrap();
+    let shown = format!("{:?} {:?}", policies.host_policies, policies.host_policy_settings);
+    let want = "{\"a\": [0, 1]} {\"a\": {\"cpu-cores\": \"0-1\", \"numa-node\": \"1\"}, \"b\": {\"nice\": \"\"}}";
+    assert_eq!((shown.as_str(), policies.warnings.len()), (want, 2));
     let resource = |name: &str, count, device| RateResource { name: name.to_owned(), count, device };
     assert_eq!(settings.rate_limit.resources, [resource("R", 2, None), resource("S", 3, Some(1))]);
     assert!(!settings.rate_limit.is_on);

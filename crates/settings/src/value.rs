@@ -25,17 +25,11 @@ pub(super) fn parse_cores(value: &str) -> Result<Vec<usize>, String> {
     Ok(cores.into_iter().collect())
 }
 
-/// Reads `NAME,cpu-cores=2-5`.
-pub(super) fn parse_host_policy(value: &str) -> Result<(String, Vec<usize>), String> {
+/// Reads `NAME,SETTING=VALUE` (`command_line_parser.cc`).
+pub(super) fn parse_host_policy(value: &str) -> Result<[&str; 3], String> {
     let parts = value.split_once(',').and_then(|(name, setting)| Some((name, setting.split_once('=')?)));
     match parts {
-        Some((name, ("cpu-cores", cores))) if !name.is_empty() => Ok((name.to_owned(), parse_cores(cores)?)),
-        Some((name, ("numa-node", _))) if !name.is_empty() => {
-            Err("'numa-node' is not supported yet; give the cores of the node by 'cpu-cores'".to_owned())
-        }
-        Some((name, (setting, _))) if !name.is_empty() && !setting.is_empty() => {
-            Err(format!("'{setting}' is no setting of a host policy; expected 'cpu-cores'"))
-        }
+        Some((name, (setting, value))) if !name.is_empty() && !setting.is_empty() => Ok([name, setting, value]),
         _ => Err("option format is '<policy name>,<setting>=<value>'".to_owned()),
     }
 }

@@ -47,6 +47,8 @@ pub struct Settings {
     pub worker_cores: Option<Vec<usize>>,
     /// Cores by the name of the host policy that a configuration may refer to.
     pub host_policies: BTreeMap<String, Vec<usize>>,
+    /// All settings of these policies as they were given: hosted backends get them.
+    pub host_policy_settings: BTreeMap<String, BTreeMap<String, String>>,
     /// The rule for instances that run at the same time.
     pub rate_limit: RateSettings,
     /// The times at which models are loaded and unloaded.
@@ -456,6 +458,7 @@ impl Default for Settings {
             shards: None,
             worker_cores: None,
             host_policies: BTreeMap::new(),
+            host_policy_settings: BTreeMap::new(),
             rate_limit: RateSettings::default(),
             control_mode: ControlMode::None,
             repository_poll: limits::REPOSITORY_POLL,

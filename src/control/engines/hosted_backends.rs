@@ -45,6 +45,7 @@ pub fn options(settings: &Settings) -> HostOptions {
         follows_links: !settings.repository_rules.refuses_links,
         auto_complete: settings.auto_complete,
         finalize_max: settings.exit_timeout.min(PYTHON_FINALIZE_MAX),
+        host_policies: settings.host_policy_settings.clone(),
         settings: settings.backend_config.libraries.iter().map(setting).collect(),
     }
 }

@@ -14,7 +14,7 @@ use crate::triton::library::BackendLibrary;
 use crate::triton::memory::MemoryManagerObject;
 use crate::triton::message::{MessageObject, quoted};
 use crate::triton::object::{Owned, hosted_object};
-use crate::triton::services::{BackendSetting, HostOptions, log_error};
+use crate::triton::services::{BackendSetting, HostOptions, HostPolicies, log_error};
 use base::error::Error;
 use model::InstanceKind;
 
@@ -59,6 +59,7 @@ pub(super) struct HostedBackend {
     pub(super) preferred: Vec<PreferredGroup>,
     /// True if its instances may be made at the same time.
     pub(super) is_parallel: bool,
+    host_policies: HostPolicies,
 }
 
 impl HostedBackend {
@@ -80,14 +81,23 @@ impl HostedBackend {
             state: AtomicPtr::new(null_mut()),
             policy: AtomicU32::new(0),
         });
+        let host_policies = options.host_policies.clone();
         // Before it is initialized: as in Triton one that fails is finalized too.
-        let mut backend = Self { object, library, preferred: Vec::new(), is_parallel: false };
+        let mut backend = Self { object, library, preferred: Vec::new(), is_parallel: false, host_policies };
         backend.library.initialize(backend.object.handle().any())?;
         let attributes = Owned::new(AttributesObject::default());
         backend.library.attributes(backend.object.handle().any(), attributes.handle().any())?;
         backend.preferred = attributes.preferred.lock().unwrap_or_else(PoisonError::into_inner).clone();
         backend.is_parallel = attributes.is_parallel.load(std::sync::atomic::Ordering::Relaxed);
         Ok(backend)
+    }
+
+    /// The message of `TRITONBACKEND_ModelInstanceHostPolicy`: all settings of a policy by its name; none if no flag
+    /// describes it (`backend_model_instance.cc`).
+    pub(super) fn policy_json(&self, policy: &str) -> String {
+        let settings = self.host_policies.get(policy).into_iter().flatten();
+        let pairs: Vec<_> = settings.map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).collect();
+        format!("{{{}:{{{}}}}}", quoted(policy), pairs.join(","))
     }
 }
 
@@ -138,6 +148,7 @@ mod tests {
             follows_links: false,
             auto_complete: true,
             finalize_max: std::time::Duration::ZERO,
+            host_policies: HostPolicies::new(),
             settings: vec![
                 setting("", "default-max-batch-size", "8"),
                 setting("fil", "a \"b\"", "1"),

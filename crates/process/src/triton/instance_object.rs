@@ -1,6 +1,9 @@
 //! An instance as its backend sees it (`TRITONBACKEND_ModelInstance`).
 
-#![expect(clippy::disallowed_types, reason = "whom to wake, set when an instance is made")]
+#![expect(
+    clippy::disallowed_types,
+    reason = "whom to wake, set when an instance is made; the batch, set once for each"
+)]
 
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
@@ -9,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
 use crate::triton::error::c_text;
-use crate::triton::message::{MessageObject, quoted};
+use crate::triton::message::MessageObject;
 use crate::triton::model_object::LibraryModel;
 use crate::triton::object::{Handle, Owned, hosted_object};
 use crate::triton::services::{FinalizeMark, log_error};
@@ -132,7 +135,7 @@ impl HostedCopy {
                 InstanceKind::Model => 3,
             },
             device: place.gpu.and_then(|gpu| i32::try_from(gpu).ok()).unwrap_or(0),
-            host_policy: Owned::new(MessageObject::new(format!("{{{}:{{}}}}", quoted(&place.host_policy)))),
+            host_policy: Owned::new(MessageObject::new(model.backend().policy_json(&place.host_policy))),
             is_passive: place.is_passive,
             profiles: place.profiles.iter().map(|profile| c_text(profile)).collect(),
             state: AtomicPtr::new(null_mut()),

@@ -38,7 +38,7 @@ mod types;
 pub use self::backend_object::PreferredGroup;
 pub use self::engine::{HostedChanges, HostedDraft, TritonHost};
 pub use self::instance_object::InstancePlace;
-pub use self::services::{BackendMetrics, BackendSetting, HostOptions, HostServices, MetricSource};
+pub use self::services::{BackendMetrics, BackendSetting, HostOptions, HostPolicies, HostServices, MetricSource};
 
 #[cfg(test)]
 mod tests;

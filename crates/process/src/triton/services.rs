@@ -4,6 +4,7 @@
 
 #![expect(clippy::disallowed_types, reason = "taken when a model or an instance ends")]
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -112,9 +113,14 @@ pub struct HostOptions {
     pub auto_complete: bool,
     /// The time for which finalizing a model may delay the server's end.
     pub finalize_max: Duration,
+    /// `--host-policy`: the settings of each policy.
+    pub host_policies: HostPolicies,
     /// `--backend-config`: the settings for all backends and those of each, as they were given.
     pub settings: Vec<BackendSetting>,
 }
+
+/// The settings of host policies, as they were given, by the name of the policy.
+pub type HostPolicies = BTreeMap<String, BTreeMap<String, String>>;
 
 /// One `--backend-config=BACKEND,KEY=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -87,6 +87,7 @@ impl Trial {
             follows_links: false,
             auto_complete: true,
             finalize_max: std::time::Duration::from_secs(1),
+            host_policies: [("cpu".to_owned(), [("cpu-cores".to_owned(), "0".to_owned())].into())].into(),
             settings: vec![setting],
         };
         Self { host: TritonHost::new(&services, options), folder }

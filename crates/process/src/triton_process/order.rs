@@ -40,11 +40,20 @@ pub(super) struct InstanceOrder {
 impl LibraryOrder {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        let HostOptions { backend_directory, follows_links, auto_complete, finalize_max, settings } = &self.options;
+        let HostOptions { backend_directory, follows_links, auto_complete, finalize_max, host_policies, settings } =
+            &self.options;
         put_path(backend_directory, &mut out);
         out.push(u8::from(*follows_links));
         out.push(u8::from(*auto_complete));
         put_u64(u64::try_from(finalize_max.as_millis()).unwrap_or(u64::MAX), &mut out);
+        put_count(host_policies.len(), &mut out);
+        for (policy, settings) in host_policies {
+            put_str32(policy, &mut out);
+            put_count(settings.len(), &mut out);
+            settings
+                .iter()
+                .for_each(|(key, value)| [key, value].into_iter().for_each(|text| put_str32(text, &mut out)));
+        }
         put_count(settings.len(), &mut out);
         for BackendSetting { backend, key, value } in settings {
             [backend, key, value].into_iter().for_each(|text| put_str32(text, &mut out));
@@ -68,11 +77,22 @@ impl LibraryOrder {
         let backend_directory = reader.path32()?;
         let (follows_links, auto_complete) = (reader.flag()?, reader.flag()?);
         let finalize_max = Duration::from_millis(reader.u64()?);
+        let setting = |reader: &mut PieceReader<'_>| Ok((reader.string32()?, reader.string32()?));
+        let host_policies = reader.list32(|reader| Ok((reader.string32()?, reader.list32(setting)?)))?;
+        let host_policies =
+            host_policies.into_iter().map(|(policy, settings)| (policy, settings.into_iter().collect())).collect();
         let settings = reader.list32(|reader| {
             Ok(BackendSetting { backend: reader.string32()?, key: reader.string32()?, value: reader.string32()? })
         })?;
         let order = Self {
-            options: HostOptions { backend_directory, follows_links, auto_complete, finalize_max, settings },
+            options: HostOptions {
+                backend_directory,
+                follows_links,
+                auto_complete,
+                finalize_max,
+                host_policies,
+                settings,
+            },
             is_verbose: reader.flag()?,
             backend: reader.string32()?,
             file: reader.string32()?,
@@ -215,6 +235,7 @@ mod tests {
                 follows_links: false,
                 auto_complete: true,
                 finalize_max: Duration::from_secs(30),
+                host_policies: [("far".to_owned(), [("cpu-cores".to_owned(), "0-1".to_owned())].into())].into(),
                 settings: vec![BackendSetting {
                     backend: String::new(),
                     key: "k".to_owned(),
