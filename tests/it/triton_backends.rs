@@ -6,6 +6,7 @@ mod crash;
 mod isolation;
 mod python;
 mod refusals;
+mod reports;
 mod tensorrt;
 
 use std::path::{Path, PathBuf};

@@ -48,7 +48,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use base::error::Error;
-use base::metrics::{BatchCells, Gauge, PaddingCells};
+use base::metrics::{BatchCells, Gauge, PaddingCells, WorkReport};
 use base::tensor::Tensor;
 use base::time::{Clock, Stamps};
 use model::parameters::Parameters;
@@ -391,16 +391,25 @@ pub enum AnswerPart {
 /// Counts the batches that ran: each once, as soon as one of its requests is known to be answered with outputs, as
 /// Triton's backends do. A batch whose requests all fail is not counted.
 pub trait ExecutionCounter: Send + Sync {
-    /// A request of a batch has its first answer.
-    fn handle_answer(&self, answer: &AnswerOfBatch<'_>);
+    /// A request of a batch has its first answer. Returns true if the batch is counted with it.
+    fn handle_answer(&self, answer: &AnswerOfBatch<'_>) -> bool;
+
+    /// A backend has reported on its own work, which is then counted instead.
+    fn handle_report(&self, report: &WorkReport);
 }
 
 /// Workers count a batch, not shards: the clients of its requests may have left by then. This is for a batch of one request.
 impl ExecutionCounter for BatchCells {
-    fn handle_answer(&self, answer: &AnswerOfBatch<'_>) {
-        if answer.is_first && answer.has_outputs {
+    fn handle_answer(&self, answer: &AnswerOfBatch<'_>) -> bool {
+        let is_counted = answer.is_first && answer.has_outputs;
+        if is_counted {
             self.count_shared(answer.rows, answer.stamps);
         }
+        is_counted
+    }
+
+    fn handle_report(&self, report: &WorkReport) {
+        self.report(report);
     }
 }
 
@@ -501,6 +510,11 @@ pub fn announce_answers() {
 #[inline]
 pub fn is_answering() -> bool {
     ANSWERED.with(|answered| answered.borrow().is_some())
+}
+
+/// Returns true if the calling thread is inside [`answering_myself`]: no shard waits for its answers.
+pub fn is_answering_myself() -> bool {
+    ANSWERED.with(|answered| answered.borrow().as_ref().is_some_and(|answered| !answered.wakes))
 }
 
 /// Wakes the shard of an answer at the end of [`answering`], or at once if this thread is not
@@ -608,6 +622,11 @@ impl Responder {
     #[inline]
     pub fn count_in(&mut self, executions: Arc<dyn ExecutionCounter>) {
         self.executions = Some(executions);
+    }
+
+    /// Returns the counter of its batch, until its first answer.
+    pub fn executions(&self) -> Option<&Arc<dyn ExecutionCounter>> {
+        self.executions.as_ref()
     }
 
     /// Sets the parameters of the next answer.

@@ -26,6 +26,7 @@ mod open_metrics;
 mod padding;
 mod process_memory;
 mod reloads;
+mod reports;
 mod responses;
 mod row_costs;
 mod sequences;
@@ -68,6 +69,7 @@ pub use crate::metrics::names::own_names;
 pub use crate::metrics::open_metrics::to_open_metrics;
 pub use crate::metrics::padding::{PaddingCells, PaddingFigures};
 pub use crate::metrics::reloads::ReloadCells;
+pub use crate::metrics::reports::{ReportCells, RequestReport, StageTimes, WorkReport};
 pub use crate::metrics::responses::{ResponseCells, ResponseFigures, ResponseOutcome};
 pub use crate::metrics::row_costs::{RowCostCells, RowCostFigures};
 pub use crate::metrics::sequences::SequenceFigures;
@@ -366,7 +368,7 @@ pub struct ModelFigures<'a> {
     pub hides_durations: bool,
     /// True if buckets have the exemplars of OpenMetrics.
     pub shows_exemplars: bool,
-    /// The cells of all shards.
+    /// The cells of all shards, and the corrections of reports.
     pub cells: Vec<&'a ModelCells>,
     /// The batches of its workers; `None` for a model without workers.
     pub workers: Option<&'a BatchCells>,
@@ -642,7 +644,7 @@ const FAMILIES: [MetricFamily; 30] = [
 ];
 
 fn encode_model(out: &mut String, family: &MetricFamily, model: &ModelFigures<'_>) {
-    let sum = |counter: fn(&ModelCells) -> &Counter| model.cells.iter().map(|cells| counter(cells).get()).sum::<u64>();
+    let sum = |counter: fn(&ModelCells) -> &Counter| reports::sum(model.cells.iter().map(|cells| counter(cells)));
     let (name, version, own) = (model.name, model.version, model.labels);
     let line = |out: &mut String, labels: &str, value: u64| {
         let _ = writeln!(out, "{}{{{own}model=\"{name}\",{labels}version=\"{version}\"}} {value}", family.name);
@@ -706,7 +708,7 @@ fn encode_model(out: &mut String, family: &MetricFamily, model: &ModelFigures<'_
         MetricValue::Failures => {
             for reason in FailureReason::ALL {
                 let failures = model.cells.iter().filter_map(|cells| cells.failure.get(reason as usize));
-                line(out, &format!("reason=\"{}\",", reason.label()), failures.map(Counter::get).sum());
+                line(out, &format!("reason=\"{}\",", reason.label()), reports::sum(failures));
             }
         }
     }

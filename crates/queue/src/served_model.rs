@@ -21,7 +21,8 @@ use backend::{Batch, Instance, LoadedModel};
 use base::crash::{self, RunLabel};
 use base::error::Error;
 use base::metrics::{
-    FIRST_RESPONSE_BOUNDS, Gauge, GpuFigures, LatencyOptions, ModelCells, ModelFigures, PaddingCells, SequenceFigures,
+    BatchCells, FIRST_RESPONSE_BOUNDS, Gauge, GpuFigures, LatencyOptions, ModelCells, ModelFigures, PaddingCells,
+    ReportCells, SequenceFigures,
 };
 use base::time::Instant;
 use model::ModelSpec;
@@ -226,6 +227,8 @@ impl ServedModel {
             (reason.as_str(), by_workers + if *reason == ReleaseReason::Idle { inline } else { 0 })
         });
         let parameter = |name: &str| self.spec.parameters.get(name).map(String::as_str);
+        let workers = model_queue.map(|model_queue| model_queue.batches());
+        let corrections = workers.and_then(BatchCells::reports).map(ReportCells::corrections);
         ModelFigures {
             name: &self.spec.name,
             version: self.version,
@@ -233,8 +236,8 @@ impl ServedModel {
             is_cached: self.spec.is_cached,
             hides_durations: false,
             shows_exemplars: false,
-            cells: self.cells.iter().map(|cells| &**cells).collect(),
-            workers: model_queue.map(|model_queue| model_queue.batches()),
+            cells: self.cells.iter().map(|cells| &**cells).chain(corrections).collect(),
+            workers,
             releases: releases.collect(),
             pending: model_queue.map_or(0, |model_queue| model_queue.pending() as u64),
             placement: match &self.placement {

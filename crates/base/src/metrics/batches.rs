@@ -3,9 +3,10 @@
 //! its own instance in cells of its own; the workers of a model version share one set. Bounded by
 //! the sizes given at creation.
 
-use std::sync::atomic::Ordering;
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::metrics::reports::{ReportCells, StageTimes, WorkReport};
 use crate::metrics::{Counter, nanos_of};
 use crate::time::Stamps;
 
@@ -16,6 +17,8 @@ pub struct BatchCells {
     rows: Counter,
     /// Batches of `n` rows are at index `n - 1`.
     sizes: Box<[SizeCells]>,
+    /// The reports of the backend, if it makes some.
+    reports: OnceLock<Box<ReportCells>>,
 }
 
 #[derive(Debug, Default)]
@@ -45,33 +48,53 @@ impl BatchCells {
     /// Cells for batches of up to `sizes` rows. Larger batches count under the last size.
     #[inline]
     pub fn new(sizes: usize) -> Self {
-        Self { rows: Counter::default(), sizes: (0..sizes).map(|_| SizeCells::default()).collect() }
+        Self { sizes: (0..sizes).map(|_| SizeCells::default()).collect(), ..Self::default() }
     }
 
     /// Counts a batch that ran. Only the shard that owns the cells may call this.
     #[inline]
     pub fn count(&self, rows: u32, stamps: &Stamps) {
-        self.count_with(rows, stamps, Counter::add);
+        self.count_with(rows, &StageTimes::between(stamps), Counter::add);
     }
 
     /// Counts a batch that ran, from any of several threads. Several workers share these cells, so this pays
     /// for locked additions, a few for each batch and not for each request.
     #[inline]
     pub fn count_shared(&self, rows: u32, stamps: &Stamps) {
-        self.count_with(rows, stamps, |counter, amount| {
-            counter.0.fetch_add(amount, Ordering::Relaxed);
-        });
+        self.count_with(rows, &StageTimes::between(stamps), Counter::add_shared);
     }
 
-    fn count_with(&self, rows: u32, stamps: &Stamps, add: impl Fn(&Counter, u64)) {
+    /// The backend has reported on its work.
+    pub fn report(&self, report: &WorkReport) {
+        let reports = || self.reports.get_or_init(Box::default);
+        match report {
+            WorkReport::Batch { rows, times, replaced } => {
+                self.count_with(*rows, times, Counter::add_shared);
+                if let Some((rows, times)) = replaced {
+                    self.count_with(*rows, times, |counter, amount| counter.add_shared(amount.wrapping_neg()));
+                }
+            }
+            WorkReport::Request(request) => reports().count_request(request),
+            WorkReport::Response { index, outcome, infer, output } => {
+                reports().count_response(*index, *outcome, *infer, *output);
+            }
+        }
+    }
+
+    /// The reports on requests and responses; `None` before the first.
+    pub fn reports(&self) -> Option<&ReportCells> {
+        self.reports.get().map(|reports| &**reports)
+    }
+
+    fn count_with(&self, rows: u32, times: &StageTimes, add: impl Fn(&Counter, u64)) {
         let rows = rows.max(1);
         let Some(last) = self.sizes.len().checked_sub(1) else { return };
         let index = usize::try_from(rows - 1).map_or(last, |index| index.min(last));
         let Some(size) = self.sizes.get(index) else { return };
         let add_duration = |counter, duration: Duration| add(counter, nanos_of(duration));
-        add_duration(&size.compute_input, stamps.compute_input_duration());
-        add_duration(&size.compute_infer, stamps.compute_infer_duration());
-        add_duration(&size.compute_output, stamps.compute_output_duration());
+        add_duration(&size.compute_input, times.input);
+        add_duration(&size.compute_infer, times.infer);
+        add_duration(&size.compute_output, times.output);
         add(&self.rows, u64::from(rows));
         add(&size.count, 1);
     }
@@ -98,9 +121,9 @@ pub fn sum<'a>(all: impl Iterator<Item = &'a BatchCells>) -> Vec<BatchFigures> {
         }
         for (figure, size) in figures.iter_mut().zip(&cells.sizes) {
             figure.count += size.count.get();
-            figure.compute_input += size.compute_input.get();
-            figure.compute_infer += size.compute_infer.get();
-            figure.compute_output += size.compute_output.get();
+            figure.compute_input = figure.compute_input.wrapping_add(size.compute_input.get());
+            figure.compute_infer = figure.compute_infer.wrapping_add(size.compute_infer.get());
+            figure.compute_output = figure.compute_output.wrapping_add(size.compute_output.get());
         }
     }
     for (figure, rows) in figures.iter_mut().zip(1..) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::metrics::exemplar::Exemplar;
 use crate::metrics::histogram::{self, BoundCells, TimeCells};
+use crate::metrics::reports;
 use crate::metrics::summary::{self, SummaryWindow};
 use crate::metrics::{Counter, ModelCells, ModelFigures, head, nanos_of};
 use crate::time::Stamps;
@@ -252,8 +253,8 @@ fn encode_summary(
     epoch_millis: u64,
 ) {
     let (name, labels) = (family.name, labels(model));
-    let count: u64 = model.cells.iter().map(|cells| (family.count)(cells)).sum();
-    let nanos: u64 = model.cells.iter().map(|cells| (family.duration)(cells).get()).sum();
+    let count: u64 = model.cells.iter().map(|cells| (family.count)(cells)).fold(0, u64::wrapping_add);
+    let nanos = reports::sum(model.cells.iter().map(|cells| (family.duration)(cells)));
     let _ = writeln!(out, "{name}_count{{{labels}}} {count}\n{name}_sum{{{labels}}} {}", nanos / 1_000);
     let summaries = model.cells.iter().filter_map(|cells| cells.latency.summaries.as_deref());
     let windows: Vec<_> = summaries.map(family.window).collect();

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::limits::RESPONSE_STATISTICS_MAX;
-use crate::metrics::{Counter, DurationTotal};
+use crate::metrics::{Counter, DurationTotal, nanos_of};
 
 /// Indices in one chunk. A chunk is allocated when its first response is counted: most models send few
 /// responses, and cells for all indices would take 96 KiB for each model version on each shard.
@@ -78,23 +78,39 @@ impl ResponseCells {
     /// Counts a response: `infer` is its time in the model, `output` the time to prepare its outputs. Only the
     /// shard that owns the cells may call this.
     pub fn count(&self, index: usize, outcome: ResponseOutcome, infer: Duration, output: Duration) {
+        self.count_with(index, outcome, [infer, output], Counter::add);
+    }
+
+    /// The same, from any of several threads.
+    pub fn count_shared(&self, index: usize, outcome: ResponseOutcome, infer: Duration, output: Duration) {
+        self.count_with(index, outcome, [infer, output], Counter::add_shared);
+    }
+
+    fn count_with(
+        &self,
+        index: usize,
+        outcome: ResponseOutcome,
+        [infer, output]: [Duration; 2],
+        add: fn(&Counter, u64),
+    ) {
         let index = index.min(RESPONSE_STATISTICS_MAX - 1);
         let Some(chunk) = self.chunks.get(index / CHUNK) else { return };
         let chunk = chunk.get_or_init(|| (0..CHUNK).map(|_| ResponseCell::default()).collect());
         let Some(cell) = chunk.get(index % CHUNK) else { return };
 
         if outcome != ResponseOutcome::Cancelled {
-            cell.compute_infer.add(infer);
+            cell.compute_infer.add(infer, add);
         }
-        let total = infer + output;
+        // As in Triton, one that failed has outputs only if they took time.
+        if outcome == ResponseOutcome::Succeeded || (outcome == ResponseOutcome::Failed && !output.is_zero()) {
+            cell.compute_output.add(output, add);
+        }
+        let total = infer.saturating_add(output);
         match outcome {
-            ResponseOutcome::Cancelled => cell.cancel.add(total),
-            ResponseOutcome::Empty => cell.empty_response.add(total),
-            ResponseOutcome::Failed => cell.fail.add(total),
-            ResponseOutcome::Succeeded => {
-                cell.compute_output.add(output);
-                cell.success.add(total);
-            }
+            ResponseOutcome::Cancelled => cell.cancel.add(total, add),
+            ResponseOutcome::Empty => cell.empty_response.add(total, add),
+            ResponseOutcome::Failed => cell.fail.add(total, add),
+            ResponseOutcome::Succeeded => cell.success.add(total, add),
         }
     }
 
@@ -115,9 +131,9 @@ impl ResponseCell {
 }
 
 impl TotalCell {
-    fn add(&self, duration: Duration) {
-        self.count.add(1);
-        self.nanos.add_duration(duration);
+    fn add(&self, duration: Duration, add: fn(&Counter, u64)) {
+        add(&self.count, 1);
+        add(&self.nanos, nanos_of(duration));
     }
 }
 
@@ -126,7 +142,7 @@ pub fn sum<'a>(cells: impl Iterator<Item = &'a ResponseCells>) -> Vec<ResponseFi
     let mut sums: std::collections::BTreeMap<usize, [DurationTotal; 6]> = std::collections::BTreeMap::new();
     for ResponseFigures { index, totals } in cells.flat_map(ResponseCells::figures) {
         for (sum, total) in sums.entry(index).or_default().iter_mut().zip(totals) {
-            (sum.count, sum.nanos) = (sum.count + total.count, sum.nanos + total.nanos);
+            (sum.count, sum.nanos) = (sum.count + total.count, sum.nanos.wrapping_add(total.nanos));
         }
     }
     sums.into_iter().map(|(index, totals)| ResponseFigures { index, totals }).collect()

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use crate::metrics::batches::{self, BatchFigures};
+use crate::metrics::batches::{self, BatchCells, BatchFigures};
+use crate::metrics::reports::{self, ReportCells};
 use crate::metrics::responses::{self, ResponseFigures};
 use crate::metrics::{Counter, DurationTotal, ModelCells, ModelFigures};
 
@@ -81,12 +82,12 @@ impl BatchFigures {
 impl ModelFigures<'_> {
     /// Sums the cells into the statistics of the model version.
     pub fn statistics(&self) -> ModelStatistics {
-        let sum = |counter: fn(&ModelCells) -> &Counter| self.cells.iter().map(|cells| counter(cells).get()).sum();
+        let sum = |counter: fn(&ModelCells) -> &Counter| reports::sum(self.cells.iter().map(|cells| counter(cells)));
         let count = sum(|cells| &cells.success);
         let hits = sum(|cells| &cells.cache_hit);
         let total = |counter| DurationTotal { count, nanos: sum(counter) };
         let computed = |counter| DurationTotal { count: count.saturating_sub(hits), nanos: sum(counter) };
-        let fail = self.cells.iter().flat_map(|cells| &cells.failure).map(Counter::get).sum();
+        let fail = reports::sum(self.cells.iter().flat_map(|cells| &cells.failure));
         let last = self.cells.iter().map(|cells| cells.last_inference.get()).max();
         ModelStatistics {
             name: self.name.to_owned(),
@@ -107,7 +108,10 @@ impl ModelFigures<'_> {
                     nanos: sum(|cells| &cells.cache_miss_duration),
                 },
             },
-            responses: responses::sum(self.cells.iter().map(|cells| &cells.responses)),
+            responses: match self.workers.and_then(BatchCells::reports).and_then(ReportCells::responses) {
+                Some(reported) => responses::sum(std::iter::once(reported)),
+                None => responses::sum(self.cells.iter().map(|cells| &cells.responses)),
+            },
             batches: batches::sum(self.batch_cells()),
         }
     }
@@ -122,7 +126,7 @@ pub fn nanos_of(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{BatchCells, FailureReason};
+    use crate::metrics::FailureReason;
     use crate::time::{Instant, Stamps};
 
     #[test]

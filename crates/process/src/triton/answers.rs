@@ -2,26 +2,27 @@
 //! outlive each other in any order. Even if a backend leaves something out, the client gets its
 //! last answer once: at the latest when nothing refers to it.
 //!
-//! A response that is sent on the instance's own thread during its run is handed to the server when
-//! the backend reports the times of the request, when it releases the request, or when the run
-//! returns, whichever comes first: the server counts times with the answer, and wakes its shard
-//! when the run returns, so that no thread waits for it.
+//! A response is handed to the server when it is sent, whether the backend has released its request or not; the reports on
+//! the request, before or after it, correct its count. Two kinds are kept until the backend reports on the request, releases
+//! it, or its run returns, whichever comes first: those that a process gives during its run, since they cross to the server
+//! together, and those of models with states, since a backend may update a state after it has sent the response.
 
 #![expect(clippy::disallowed_types, reason = "responses come from any thread; held for one answer")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::triton::execution::ResponseReports;
 use crate::triton::instance_object::{InstanceShared, OpenPlace};
 use crate::triton::model_object::HostedTensors;
 use crate::triton::types::RESPONSE_FINAL;
-use backend::{Responder, is_answering};
+use backend::{Responder, announce_answers, is_answering, is_answering_myself};
 use base::error::Error;
+use base::metrics::{RequestReport, StageTimes, WorkReport};
 use base::tensor::{Shape, Tensor};
-use base::time::{Clock, Instant};
+use base::time::{Clock, Instant, Stamps};
 use model::parameters::Parameters;
 
 /// The answers of one request.
@@ -30,8 +31,11 @@ pub(super) struct HostedAnswers {
     clock: Clock,
     /// The instant at which its run began.
     began: Instant,
+    /// Its rows.
+    rows: u32,
     /// True while its run goes on and it was not released.
     is_in_run: AtomicBool,
+    reports: Arc<ResponseReports>,
     state: Mutex<AnswerState>,
 }
 
@@ -43,7 +47,10 @@ struct AnswerState {
     has_answered: bool,
     /// New values of states, by their output.
     states: SmallVec<[(usize, Tensor); 2]>,
-    times: Option<ReportedTimes>,
+    /// The backend's report: true for a success, and its times.
+    report: Option<(bool, StageTimes)>,
+    /// The last answer as the server counts it: true for outputs, and its stamps. Taken by the report.
+    counted: Option<(bool, Stamps)>,
 }
 
 struct UnsentAnswer {
@@ -53,32 +60,31 @@ struct UnsentAnswer {
     is_final: bool,
 }
 
-/// The times that a backend reports of a request, in nanoseconds of its own clock.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReportedTimes {
-    pub(super) compute_start: u64,
-    pub(super) compute_end: u64,
-    pub(super) exec_end: u64,
-}
-
 impl HostedAnswers {
     /// The answers of a request whose run begins.
     pub(super) fn new(
         tensors: &Arc<HostedTensors>,
         responder: Responder,
-        clock: Clock,
-        began: Instant,
+        rows: u32,
+        (clock, began): (Clock, Instant),
         shared: &Arc<InstanceShared>,
     ) -> Self {
+        let reports = Arc::new(ResponseReports::new(responder.executions().cloned()));
         let state = AnswerState {
             responder: Some((responder, shared.begin())),
             held: None,
             has_answered: false,
             states: SmallVec::new(),
-            times: None,
+            report: None,
+            counted: None,
         };
         let (is_in_run, state) = (AtomicBool::new(true), Mutex::new(state));
-        Self { tensors: Arc::clone(tensors), clock, began, is_in_run, state }
+        Self { tensors: Arc::clone(tensors), clock, began, rows, is_in_run, reports, state }
+    }
+
+    /// The way of reports on its responses.
+    pub(super) const fn response_reports(&self) -> &Arc<ResponseReports> {
+        &self.reports
     }
 
     pub(super) const fn tensors(&self) -> &Arc<HostedTensors> {
@@ -113,27 +119,31 @@ impl HostedAnswers {
                 )));
             }
             state.held = Some(UnsentAnswer { outcome, parameters, is_final });
-            let waits = is_answering() && self.is_in_run.load(Ordering::Acquire);
-            if is_final && !waits {
+            if is_final && !self.waits() {
                 self.hand_over(&mut state);
+                drop(state);
+                announce_answers();
             }
             return Ok(());
         }
         let outcome = outcome.map(|outputs| self.with_states(&mut state, outputs));
-        let taken = if is_final { state.responder.take() } else { None };
         state.has_answered = true;
-        if let Some((mut responder, open)) = taken {
-            self.stamp(&mut responder, state.times);
-            responder.set_parameters(parameters);
-            drop(state);
-            responder.send(outcome);
-            drop(open);
+        if is_final {
+            self.give(&mut state, parameters, outcome);
         } else if let Some((responder, _)) = &mut state.responder {
             self.stamp(responder, None);
             responder.set_parameters(parameters);
             responder.send_part(outcome);
         }
+        drop(state);
+        announce_answers();
         Ok(())
+    }
+
+    /// Returns true if an answer is kept until the run is over.
+    fn waits(&self) -> bool {
+        let is_kept = is_answering_myself() || (is_answering() && !self.tensors.states.is_empty());
+        is_kept && self.is_in_run.load(Ordering::Acquire)
     }
 
     /// The backend sends flags without a response.
@@ -149,14 +159,29 @@ impl HostedAnswers {
             return Err(Error::invalid("the request has its last response already"));
         }
         self.end(&mut state);
+        drop(state);
+        announce_answers();
         Ok(())
     }
 
-    /// The backend has reported the times of the request.
-    pub(super) fn report(&self, times: ReportedTimes) {
+    /// The backend reports on the request. Its first report counts.
+    pub(super) fn report(&self, is_success: bool, times: StageTimes) {
         let mut state = self.lock();
-        state.times = Some(times);
-        self.hand_over_final(&mut state);
+        if state.report.is_none() {
+            state.report = Some((is_success, times));
+            self.hand_over_final(&mut state);
+            self.count_report(&mut state);
+        }
+    }
+
+    /// Corrects the count of the request, once both its last answer and its report are known.
+    fn count_report(&self, state: &mut AnswerState) {
+        if let Some((is_success, times)) = state.report
+            && let Some((was_success, stamps)) = state.counted.take()
+        {
+            let report = RequestReport { rows: self.rows, was_success, stamps, is_success, times };
+            self.reports.send(&WorkReport::Request(report));
+        }
     }
 
     /// The backend has released the request.
@@ -190,7 +215,7 @@ impl HostedAnswers {
         let mut state = self.lock();
         let outputs = self.with_states(&mut state, Vec::new());
         if let Some((mut responder, _open)) = state.responder.take() {
-            self.stamp(&mut responder, state.times);
+            self.stamp(&mut responder, state.report.map(|(_, times)| times));
             responder.reschedule(outputs);
         }
     }
@@ -228,11 +253,18 @@ impl HostedAnswers {
     fn hand_over(&self, state: &mut AnswerState) {
         let Some(UnsentAnswer { outcome, parameters, .. }) = state.held.take() else { return };
         let outcome = outcome.map(|outputs| self.with_states(state, outputs));
+        self.give(state, parameters, outcome);
+    }
+
+    /// Gives the last answer.
+    fn give(&self, state: &mut AnswerState, parameters: Parameters, outcome: Result<Vec<Tensor>, Error>) {
         if let Some((mut responder, _open)) = state.responder.take() {
-            self.stamp(&mut responder, state.times);
+            self.stamp(&mut responder, state.report.map(|(_, times)| times));
             responder.set_parameters(parameters);
             state.has_answered = true;
+            state.counted = Some((outcome.is_ok(), responder.stamps));
             responder.send(outcome);
+            self.count_report(state);
         }
     }
 
@@ -241,15 +273,16 @@ impl HostedAnswers {
         if state.held.is_some() {
             return self.hand_over(state);
         }
+        if !self.tensors.is_decoupled {
+            let model = &self.tensors.model;
+            let text = format!("the backend of model '{model}' ended this request without a response");
+            return self.give(state, Parameters::default(), Err(Error::internal(text)));
+        }
         if let Some((mut responder, _open)) = state.responder.take() {
-            self.stamp(&mut responder, state.times);
-            if self.tensors.is_decoupled {
-                responder.end();
-            } else {
-                let model = &self.tensors.model;
-                let text = format!("the backend of model '{model}' ended this request without a response");
-                responder.send(Err(Error::internal(text)));
-            }
+            self.stamp(&mut responder, state.report.map(|(_, times)| times));
+            state.counted = Some((true, responder.stamps));
+            responder.end();
+            self.count_report(state);
         }
     }
 
@@ -273,14 +306,10 @@ impl HostedAnswers {
     }
 
     /// Sets the times: those that the backend reports, counted back from now, as far as they lie within the run.
-    fn stamp(&self, responder: &mut Responder, times: Option<ReportedTimes>) {
+    fn stamp(&self, responder: &mut Responder, times: Option<StageTimes>) {
         let (stamps, now) = (&mut responder.stamps, (self.clock)());
-        let ago = |time: u64, times: &ReportedTimes| {
-            let before = Duration::from_nanos(times.exec_end.saturating_sub(time));
-            (now - before).max(self.began)
-        };
-        stamps.input_end = times.map_or(self.began, |times| ago(times.compute_start, &times));
-        stamps.infer_end = times.map_or(now, |times| ago(times.compute_end, &times)).max(stamps.input_end);
+        stamps.input_end = times.map_or(self.began, |times| (now - times.output - times.infer).max(self.began));
+        stamps.infer_end = times.map_or(now, |times| now - times.output).max(stamps.input_end);
         stamps.output_end = now;
     }
 
@@ -292,10 +321,15 @@ impl HostedAnswers {
 impl Drop for HostedAnswers {
     /// No answer can follow. Without any answer the responder reports that.
     fn drop(&mut self) {
-        let mut state = self.lock();
+        let state = &mut *self.lock();
         let has_end = state.held.is_some() || (self.tensors.is_decoupled && state.has_answered);
         if has_end {
-            self.end(&mut state);
+            return self.end(state);
+        }
+        if let Some((responder, _)) = &mut state.responder {
+            self.stamp(responder, None);
+            state.counted = Some((false, responder.stamps));
+            self.count_report(state);
         }
     }
 }

@@ -17,13 +17,16 @@ use crate::triton::abi;
 use crate::triton::answers::HostedAnswers;
 use crate::triton::backend_object::{HostedBackend, PreferredGroup};
 use crate::triton::batcher::HostedBatcher;
+use crate::triton::execution::HostedExecution;
 use crate::triton::instance_object::{HostedCopy, InstanceObject, InstancePlace};
 use crate::triton::library::BackendLibrary;
 use crate::triton::model_object::{HostedIdentity, LibraryModel};
 use crate::triton::object::{Handle, Owned};
 use crate::triton::request::RequestObject;
 use crate::triton::services::{self, HostOptions, HostServices};
-use backend::{Backend, Batch, Computation, InFlightState, Instance, LoadedModel, ReadyReply, Request, Threads};
+use backend::{
+    Backend, Batch, Computation, ExecutionCounter, InFlightState, Instance, LoadedModel, ReadyReply, Request, Threads,
+};
 use base::error::Error;
 use base::time::Clock;
 use model::{InstanceKind, InstanceSeat, ModelSpec};
@@ -348,7 +351,14 @@ impl HostedInstance {
         let began = clock();
         let model = self.copy.model();
         let mut handles = SmallVec::with_capacity(requests.len());
-        for Request { inputs, responder, details, .. } in requests {
+        let counter = requests.iter().find_map(|request| request.responder.executions());
+        let execution = counter.map(|counter| Arc::new(HostedExecution::new(counter)));
+        self.copy.set_execution(execution.clone());
+        for Request { inputs, rows, mut responder, details, .. } in requests {
+            // A row without a request counts nothing.
+            if let Some(execution) = execution.as_ref().filter(|_| responder.executions().is_some()) {
+                responder.count_in(Arc::clone(execution) as Arc<dyn ExecutionCounter>);
+            }
             let tensors = match model.tensors() {
                 Ok(tensors) => tensors,
                 Err(error) => {
@@ -357,7 +367,8 @@ impl HostedInstance {
                 }
             };
             let needs = responder.output_needs.clone();
-            let answers = Arc::new(HostedAnswers::new(tensors, responder, clock, began, &self.copy.shared));
+            let answers = HostedAnswers::new(tensors, responder, rows, (clock, began), &self.copy.shared);
+            let answers = Arc::new(answers);
             self.answers.push(Arc::clone(&answers));
             handles.push(Owned::new(RequestObject::new(model, answers, inputs, details, needs)).into_handle());
         }

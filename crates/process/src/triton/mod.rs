@@ -16,6 +16,7 @@ mod caller;
 pub mod elf;
 pub mod engine;
 mod error;
+mod execution;
 mod inference_request;
 mod inference_response;
 mod instance_object;

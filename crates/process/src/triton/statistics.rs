@@ -2,10 +2,13 @@
 
 #![expect(clippy::disallowed_types, reason = "what a backend fills, one thread at a time")]
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use crate::triton::execution::ResponseReports;
 use crate::triton::object::hosted_object;
-use base::error::Error;
+use base::error::{Code, Error};
+use base::metrics::{ResponseOutcome, StageTimes};
 
 /// A `TRITONBACKEND_ModelInstanceResponseStatistics`.
 #[derive(Default)]
@@ -13,13 +16,17 @@ pub(super) struct ResponseStatisticsObject(Mutex<ReportedResponse>);
 
 hosted_object!(ResponseStatisticsObject, "response statistics", 17);
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub(super) struct ReportedResponse {
     pub(super) has_instance: bool,
-    pub(super) has_factory: bool,
+    /// The reports of the factory's request.
+    pub(super) reports: Option<Arc<ResponseReports>>,
     pub(super) start: u64,
+    /// 0 for a response without outputs.
     pub(super) output_start: u64,
     pub(super) end: u64,
+    /// The code of the response's error.
+    pub(super) error: Option<Code>,
 }
 
 impl ResponseStatisticsObject {
@@ -27,24 +34,31 @@ impl ResponseStatisticsObject {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Checks that the report is complete. The server counts a response when it passes it on, so it
-    /// is not used further.
+    /// Counts the response as it is reported (`infer_stats.cc`).
     ///
     /// # Errors
     /// `InvalidArgument` if a part is missing, or the times run backwards.
-    pub(super) fn check(&self) -> Result<(), Error> {
-        let report = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let refuse = |what: &str| Err(Error::invalid(format!("the response statistics have no {what}")));
+    pub(super) fn report(&self) -> Result<(), Error> {
+        let report = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let missing = |what: &str| Error::invalid(format!("the response statistics have no {what}"));
         if !report.has_instance {
-            return refuse("model instance");
+            return Err(missing("model instance"));
         }
-        if !report.has_factory {
-            return refuse("response factory");
-        }
-        let is_ordered = report.output_start == 0 || (report.start..=report.end).contains(&report.output_start);
-        if report.start > report.end || !is_ordered {
+        let reports = report.reports.as_ref().ok_or_else(|| missing("response factory"))?;
+        let ReportedResponse { start, output_start, end, error, .. } = report;
+        let is_ordered = output_start == 0 || (start..=end).contains(&output_start);
+        if start > end || !is_ordered {
             return Err(Error::invalid("the times of the response statistics run backwards"));
         }
+        let outcome = match error {
+            Some(Code::Cancelled) => ResponseOutcome::Cancelled,
+            Some(_) => ResponseOutcome::Failed,
+            None if output_start == 0 => ResponseOutcome::Empty,
+            None => ResponseOutcome::Succeeded,
+        };
+        let infer_end = if output_start == 0 { end } else { output_start };
+        let (infer, output) = (Duration::from_nanos(infer_end - start), Duration::from_nanos(end - infer_end));
+        reports.report(outcome, &StageTimes { infer, output, ..StageTimes::default() });
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use crate::limits::BATCH_SIZES_MAX;
 use backend::{AnswerOfBatch, ExecutionCounter};
-use base::metrics::{BatchCells, RowCostCells};
+use base::metrics::{BatchCells, RowCostCells, WorkReport};
 use scheduler::{ReleaseReason, RowCosts};
 
 pub(super) struct QueueCounters {
@@ -96,18 +96,24 @@ impl BatchExecution {
 }
 
 impl ExecutionCounter for BatchExecution {
-    fn handle_answer(&self, answer: &AnswerOfBatch<'_>) {
+    fn handle_answer(&self, answer: &AnswerOfBatch<'_>) -> bool {
         let news = match (answer.is_first, answer.has_outputs) {
-            (true, true) => return self.batches.count_shared(answer.rows, answer.stamps),
+            (true, true) => 0,
             (true, false) => FIRST_FAILED,
             (false, true) => OTHER_HAS_OUTPUTS,
-            (false, false) => return,
+            (false, false) => return false,
         };
         let before = self.known.fetch_or(news, Ordering::Relaxed);
         // Only the answer that makes it complete counts.
-        if before & news == 0 && before | news == FIRST_FAILED | OTHER_HAS_OUTPUTS {
+        let is_counted = news == 0 || (before & news == 0 && before | news == FIRST_FAILED | OTHER_HAS_OUTPUTS);
+        if is_counted {
             self.batches.count_shared(answer.rows, answer.stamps);
         }
+        is_counted
+    }
+
+    fn handle_report(&self, report: &WorkReport) {
+        self.batches.report(report);
     }
 }
 

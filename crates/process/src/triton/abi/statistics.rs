@@ -1,32 +1,39 @@
 //! The reports of backends on their work: `TRITONBACKEND_ModelInstanceReport*Statistics` and the
 //! objects of those.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use crate::triton::abi::functions;
-use crate::triton::answers::ReportedTimes;
 use crate::triton::error::ErrorHandle;
 use crate::triton::instance_object::InstanceObject;
 use crate::triton::object::{Handle, Out, Owned};
 use crate::triton::request::RequestObject;
 use crate::triton::response::FactoryObject;
 use crate::triton::statistics::ResponseStatisticsObject;
+use base::metrics::StageTimes;
 
 functions! {
-    // The outcome is that of the response; the times are taken over.
     TRITONBACKEND_ModelInstanceReportStatistics(
-        instance: Handle<InstanceObject>, request: Handle<RequestObject>, _success: bool, _exec_start: u64,
+        instance: Handle<InstanceObject>, request: Handle<RequestObject>, success: bool, exec_start: u64,
         compute_start: u64, compute_end: u64, exec_end: u64
     ) {
         instance.get()?;
-        request.get()?.answers.report(ReportedTimes { compute_start, compute_end, exec_end });
+        let times = times([exec_start, compute_start, compute_end, exec_end]);
+        request.get()?.answers.report(success, times);
         Ok(())
     }
 
-    // The server counts a batch itself, with the first of its answers.
+    // It names no batch: that is the last one that the instance was given.
     TRITONBACKEND_ModelInstanceReportBatchStatistics(
-        instance: Handle<InstanceObject>, _batch_size: u64, _exec_start: u64, _compute_start: u64,
-        _compute_end: u64, _exec_end: u64
+        instance: Handle<InstanceObject>, batch_size: u64, exec_start: u64, compute_start: u64, compute_end: u64,
+        exec_end: u64
     ) {
-        instance.get().map(drop)
+        if let Some(execution) = instance.get()?.execution() {
+            let times = times([exec_start, compute_start, compute_end, exec_end]);
+            execution.report(u32::try_from(batch_size).unwrap_or(u32::MAX), times);
+        }
+        Ok(())
     }
 
     TRITONBACKEND_ModelInstanceResponseStatisticsNew(statistics: Out<Handle<ResponseStatisticsObject>>) {
@@ -51,8 +58,8 @@ functions! {
     TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseFactory(
         statistics: Handle<ResponseStatisticsObject>, factory: Handle<FactoryObject>
     ) {
-        factory.get()?;
-        statistics.get()?.change(|report| report.has_factory = true);
+        let reports = Arc::clone(factory.get()?.answers.response_reports());
+        statistics.get()?.change(|report| report.reports = Some(reports));
         Ok(())
     }
 
@@ -80,11 +87,22 @@ functions! {
     TRITONBACKEND_ModelInstanceResponseStatisticsSetError(
         statistics: Handle<ResponseStatisticsObject>, error: ErrorHandle
     ) {
-        statistics.get()?;
-        error.get_if_given().map(drop)
+        let error = error.get_if_given()?.map(|error| error.to_error().code());
+        statistics.get()?.change(|report| report.error = error);
+        Ok(())
     }
 
     TRITONBACKEND_ModelInstanceReportResponseStatistics(statistics: Handle<ResponseStatisticsObject>) {
-        statistics.get()?.check()
+        statistics.get()?.report()
+    }
+}
+
+/// The times between the instants of a report, in nanoseconds of the backend's own clock.
+fn times([exec_start, compute_start, compute_end, exec_end]: [u64; 4]) -> StageTimes {
+    let between = |from: u64, until: u64| Duration::from_nanos(until.saturating_sub(from));
+    StageTimes {
+        input: between(exec_start, compute_start),
+        infer: between(compute_start, compute_end),
+        output: between(compute_end, exec_end),
     }
 }
