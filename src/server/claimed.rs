@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 
 use crate::control::engines::model_services::ModelServices;
 use crate::control::engines::python;
+use crate::control::loading::agents;
 use crate::control::loading::load_trial::LoadTrials;
 use crate::control::loading::model_loader::ModelLoader;
 use crate::control::outside::access_files::AccessFiles;
@@ -73,6 +74,9 @@ fn model_loader(settings: &Arc<Settings>, messages: &mpsc::Sender<ControlMessage
             0 => {}
             count => log::info(&format!("removed the files of {count} loads that another server left behind")),
         }
+    }
+    if settings.allows_agents {
+        agents::remove_stale();
     }
     let messages = messages.clone();
     let trials = LoadTrials::new(settings, Box::new(move || drop(messages.send(ControlMessage::LoadSlow))));

@@ -102,6 +102,7 @@ impl Case {
             is_renamed: false,
             has_steps: false,
             has_onnx_between_steps: false,
+            allows_agents: false,
         };
         let draft = ConfigDraft::read(directory, notation, text.as_bytes(), surroundings)?;
         let signature = self.key("model").map(signature);

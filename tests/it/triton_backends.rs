@@ -1,6 +1,7 @@
 //! Backends written for Triton, as shared libraries on the server as a process, in it and in processes of their own: those
 //! of `tests/backends`, compiled here, and where `DEUTERON_TESTS=triton` asks for it the Python backend out of NVIDIA's own wheel.
 
+mod agents;
 mod completion;
 mod crash;
 mod isolation;

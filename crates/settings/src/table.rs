@@ -127,6 +127,25 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         apply: |settings, value| set(&mut settings.allows_model_code_upload, parse_bool(value)),
     },
     Flag {
+        names: &["allow-agents"],
+        takes: One(BOOL),
+        default: Value("false"),
+        help: "Let configurations name repository agents that are libraries of --repoagent-directory (model_repository_agents): \
+               foreign code that runs inside the server, with all its rights",
+        apply: |settings, value| set(&mut settings.allows_agents, parse_bool(value)),
+    },
+    Flag {
+        names: &["repoagent-directory"],
+        takes: One("DIRECTORY"),
+        default: Value("/opt/tritonserver/repoagents"),
+        help: "Where repository agents are: the agent NAME is NAME/libtritonrepoagent_NAME.so of it, a shared library written \
+               for Triton; without --allow-agents none is opened",
+        apply: |settings, value| {
+            settings.repoagent_directory = PathBuf::from(value);
+            Ok(())
+        },
+    },
+    Flag {
         names: &["model-load-thread-count"],
         takes: One("COUNT"),
         default: Value("4"),

@@ -96,6 +96,10 @@ pub struct Settings {
     pub backend_directory: PathBuf,
     /// True if a load request may bring files that hold code.
     pub allows_model_code_upload: bool,
+    /// True if configurations may name repository agents that are libraries.
+    pub allows_agents: bool,
+    /// The directory of these agents.
+    pub repoagent_directory: PathBuf,
     /// The contents of the metrics.
     pub metrics_config: MetricsConfig,
     /// The audience of the console.
@@ -482,6 +486,8 @@ impl Default for Settings {
             backend_config: BackendConfig::default(),
             backend_directory: PathBuf::from("/opt/tritonserver/backends"),
             allows_model_code_upload: false,
+            allows_agents: false,
+            repoagent_directory: PathBuf::from("/opt/tritonserver/repoagents"),
             metrics_config: MetricsConfig::default(),
             console: ConsoleAudience::default(),
             cache: CacheSettings::default(),

@@ -8,7 +8,7 @@ use crate::control::engines::model_services::ModelServices;
 use crate::control::engines::python::log_line;
 use crate::limits::PYTHON_FINALIZE_MAX;
 use crate::log;
-use crate::process::triton::{BackendSetting, HostOptions, HostServices, TritonHost};
+use crate::process::triton::{AgentHost, BackendSetting, HostOptions, HostServices, TritonHost};
 use crate::runtime::clock;
 use crate::settings::{LibrarySetting, Settings};
 
@@ -23,14 +23,23 @@ pub fn host(settings: &Settings, services: &ModelServices) -> TritonHost {
             "--backend-config={backend},{key} is for a library beside a model: --backend-directory has no '{backend}'"
         ));
     }
-    let services = HostServices {
+    TritonHost::new(&host_services(settings, services), options(settings))
+}
+
+/// Returns the host of repository agents; `None` without `--allow-agents`.
+pub fn agents(settings: &Settings, services: &ModelServices) -> Option<AgentHost> {
+    let host = || AgentHost::new(&host_services(settings, services), settings.repoagent_directory.clone());
+    settings.allows_agents.then(host)
+}
+
+fn host_services(settings: &Settings, services: &ModelServices) -> HostServices {
+    HostServices {
         log: log_line,
         is_verbose: settings.log.verbose > 0,
         clock: clock::now,
         metrics: Arc::new(Arc::clone(&services.metrics)),
         gateway: Arc::clone(&services.gateway) as Arc<dyn Gateway>,
-    };
-    TritonHost::new(&services, options(settings))
+    }
 }
 
 /// Returns the options of backends, as the flags say.

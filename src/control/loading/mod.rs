@@ -1,6 +1,7 @@
 //! From a model's directory to a loaded version: checks, trials, the engine's load, measurements, warm-up. Begins at
 //! [`model_loader::ModelLoader::load_version`]. Runs on load threads; knows nothing of shards and of the control thread.
 
+pub mod agents;
 pub mod batch_axis;
 pub mod checksum;
 pub mod engine_load;

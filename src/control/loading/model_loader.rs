@@ -22,6 +22,7 @@ use crate::control::engines::library_isolation::LibraryIsolation;
 use crate::control::engines::model_services::ModelServices;
 use crate::control::engines::python;
 use crate::control::engines::pytorch_engine::{self, PytorchEngine};
+use crate::control::loading::agents::StartedAgents;
 use crate::control::loading::batch_axis;
 use crate::control::loading::checksum::VerifiedFiles;
 use crate::control::loading::engine_load::EngineLoad;
@@ -58,7 +59,7 @@ use crate::model::repository::{ChangeMark, ModelDirectory};
 use crate::model::{ModelIdentity, ModelSpec, VersionPolicy};
 use crate::process::isolation::IsolatedBackend;
 use crate::process::python::ModelProcess;
-use crate::process::triton::TritonHost;
+use crate::process::triton::{AgentHost, TritonHost};
 use crate::process::triton_process::IsolatedLibraries;
 use crate::runtime::clock;
 use crate::settings::{Compat, Settings};
@@ -121,6 +122,8 @@ pub struct ModelLoader {
     /// `None` in a process that is one already.
     engine_processes: Option<EngineProcesses>,
     library_isolation: Option<LibraryIsolation>,
+    /// `None` without agents that are libraries.
+    agents: Option<AgentHost>,
 }
 
 impl ModelLoader {
@@ -139,7 +142,8 @@ impl ModelLoader {
         }
         let engines = engines.with_python(Arc::new(python::engine(settings, &services)));
         let engines = engines.with_host(Arc::new(hosted_backends::host(settings, &services)));
-        let loader = Self::of(settings, engines, services);
+        let agents = hosted_backends::agents(settings, &services);
+        let loader = Self { agents, ..Self::of(settings, engines, services) };
         loader.host_gpus.check_required()?;
         Ok(loader)
     }
@@ -173,6 +177,7 @@ impl ModelLoader {
             has_started: AtomicBool::new(false),
             runs_python: true,
             engine_processes: Some(EngineProcesses::default()),
+            agents: None,
         }
     }
 
@@ -264,10 +269,17 @@ impl ModelLoader {
     ) -> Result<(Vec<LoadedVersion>, VersionChanges), LoadFailure> {
         progress.set_stage(LoadStage::Reading);
         let _lease = location.source.lease(location.directory)?;
+        let own = (location.source, location.directory);
+        let agents = StartedAgents::begin(self.agents.as_ref(), own, &self.settings)?;
+        let place = agents.as_ref().and_then(StartedAgents::place);
+        let location = place.map_or(location, |(source, directory)| ModelLocation { source, directory });
         let opened = self.open(location)?;
-        let outcome = self.load_opened(location, &opened, serving, composing_models, progress)?;
+        let (mut loaded, changes) = self.load_opened(location, &opened, serving, composing_models, progress)?;
         opened.verified.check(&location.source.repository)?;
-        Ok(outcome)
+        if let Some(agents) = agents {
+            agents.handle_loaded(&mut loaded);
+        }
+        Ok((loaded, changes))
     }
 
     fn load_opened(
@@ -798,6 +810,7 @@ mod tests {
             runs_python: true,
             engine_processes: None,
             library_isolation: None,
+            agents: None,
         };
         let load = |name: &str, config: &str| {
             let version = root.join(name).join("1");

@@ -1,12 +1,13 @@
 //! A model whose new instances are checked before they serve: by their warm-up samples, and by the
 //! checksums of their files.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::backend::gpu::{Gpu, GpuInstanceFigures};
 use crate::backend::{Computation, Instance, LoadedModel, ReadyReply, Threads};
 use crate::error::Error;
-use crate::metrics::Gauge;
+use crate::metrics::{Gauge, PaddingCells};
 use crate::model::{InstanceSeat, ModelSpec};
 
 /// A check of each new instance; it runs on the thread that made the instance.
@@ -19,14 +20,14 @@ pub trait InstanceCheck: Send + Sync {
 }
 
 /// A model and the check of its instances. All else is the model's.
-pub struct VettedModel<C> {
-    /// The model.
-    pub model: Box<dyn LoadedModel>,
+pub struct VettedModel<C, M = Box<dyn LoadedModel>> {
+    /// The model. Dropped before the check.
+    pub model: M,
     /// The check that each new instance must pass.
     pub check: C,
 }
 
-impl<C: InstanceCheck> LoadedModel for VettedModel<C> {
+impl<C: InstanceCheck, M: Deref<Target = dyn LoadedModel> + Send + Sync> LoadedModel for VettedModel<C, M> {
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
         let mut instance = self.model.new_instance(threads)?;
         self.check.check(&mut *instance, threads)?;
@@ -51,6 +52,10 @@ impl<C: InstanceCheck> LoadedModel for VettedModel<C> {
 
     fn between_steps(&self) -> Option<(&Arc<ModelSpec>, &dyn LoadedModel)> {
         self.model.between_steps()
+    }
+
+    fn padding(&self) -> Option<&PaddingCells> {
+        self.model.padding()
     }
 
     fn process_memory(&self) -> Option<&Gauge> {

@@ -423,6 +423,7 @@ impl ModelSource {
             is_renamed: model.is_renamed,
             has_steps,
             has_onnx_between_steps: has_steps && self.has_onnx_between_steps(model),
+            allows_agents: settings.allows_agents,
         };
         if let Some((notation, text)) = &model.given {
             return ConfigDraft::read(&model.name, *notation, text.as_bytes(), surroundings);
@@ -456,6 +457,27 @@ impl ModelSource {
         };
         let text = self.read(&model.file(notation.filename()), CONFIG_SIZE_MAX)?;
         ConfigDraft::read(&model.name, notation, &text, surroundings)
+    }
+
+    /// The text of a model's configuration, or `None` without one: the one that [`Self::draft`] reads.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn config_text(
+        &self,
+        model: &ModelDirectory,
+        settings: &Settings,
+    ) -> Result<Option<(Notation, Vec<u8>)>, Error> {
+        if let Some((notation, text)) = &model.given {
+            return Ok(Some((*notation, text.clone().into_bytes())));
+        }
+        let named = settings.model_config_name.as_ref().and_then(|name| model.named_config(name));
+        let (notation, file) = match (named, model.notation_without(None)) {
+            (Some(file), _) => (Notation::Text, file),
+            (None, Ok(Some(notation))) if !model.is_hub => (notation, notation.filename().to_owned()),
+            _ => return Ok(None),
+        };
+        self.read(&model.file(&file), CONFIG_SIZE_MAX).map(|text| Some((notation, text)))
     }
 
     /// The `config.json` beside the files of a folder of the hub, if it is a configuration of this server after all.

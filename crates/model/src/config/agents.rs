@@ -1,8 +1,10 @@
 //! `model_repository_agents`: checks of a model's files before they are loaded. Triton's agent
-//! `checksum` is built in; any other is a library, and is refused by name. Called by
-//! [`crate::config`]; the files are read by the caller.
+//! `checksum` is built in; any other is a library, and is refused by name unless libraries are allowed. Called by
+//! [`crate::config`]; the files are read, and the libraries asked, by the caller.
 
 use crate::limits::CHECKSUMS_MAX;
+use crate::parse::json;
+use crate::parse::text::{ConfigText, Notation};
 use base::error::Error;
 use wire::proto::inference::ModelConfig;
 
@@ -17,35 +19,81 @@ pub struct FileChecksum {
 
 const CHECKSUM_AGENT: &str = "checksum";
 
-/// The checksums of a configuration, in the order of agents and keys.
+/// One part of `model_repository_agents`, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentStep {
+    /// These files of the model must have these checksums.
+    Checksums(Vec<FileChecksum>),
+    /// The library of an agent is asked.
+    Library {
+        /// The agent's name.
+        name: String,
+        /// Its parameters, in the order of their names.
+        parameters: Vec<(String, String)>,
+    },
+}
+
+/// The agents of a configuration, and the configuration as JSON; without any for a text that does not parse, whose fault is
+/// reported where it is read.
 ///
 /// # Errors
-/// With Triton's texts (`checksum.cc`, `repo_agent.cc`): `InvalidArgument` for an unknown agent or a key without an
-/// algorithm, `Unsupported` for another algorithm than MD5. `InvalidArgument` for more than [`CHECKSUMS_MAX`].
-pub fn checksums(config: &ModelConfig) -> Result<Vec<FileChecksum>, Error> {
-    let mut checksums = Vec::new();
+/// As [`steps`].
+pub fn repository_agents(notation: Notation, text: &[u8]) -> Result<(Vec<AgentStep>, String), Error> {
+    let text = ConfigText::decode(notation, text).ok();
+    let Some(config) = text.and_then(|text| text.message.transcode_to::<ModelConfig>().ok()) else {
+        return Ok((Vec::new(), String::new()));
+    };
+    Ok((steps(&config, true)?, json::encode(&config)))
+}
+
+/// The checksums of a configuration behind the last agent that is a library, in the order of agents and keys.
+///
+/// # Errors
+/// As [`steps`].
+pub(super) fn checksums(config: &ModelConfig, allows_libraries: bool) -> Result<Vec<FileChecksum>, Error> {
+    let steps = steps(config, allows_libraries)?;
+    let last = steps.iter().rposition(|step| matches!(step, AgentStep::Library { .. })).map_or(0, |last| last + 1);
+    let behind = steps.into_iter().skip(last).filter_map(|step| match step {
+        AgentStep::Checksums(sums) => Some(sums),
+        AgentStep::Library { .. } => None,
+    });
+    Ok(behind.flatten().collect())
+}
+
+/// The agents of a configuration.
+///
+/// # Errors
+/// With Triton's texts (`checksum.cc`, `repo_agent.cc`): `InvalidArgument` for an agent that is a library where those are
+/// not allowed, or a key without an algorithm, `Unsupported` for another algorithm than MD5. `InvalidArgument` for more
+/// than [`CHECKSUMS_MAX`].
+fn steps(config: &ModelConfig, allows_libraries: bool) -> Result<Vec<AgentStep>, Error> {
+    let (mut steps, mut count) = (Vec::new(), 0);
     for agent in config.model_repository_agents.iter().flat_map(|agents| &agents.agents) {
-        if agent.name != CHECKSUM_AGENT {
+        let mut parameters: Vec<_> = agent.parameters.iter().collect();
+        parameters.sort_unstable();
+        if agent.name == CHECKSUM_AGENT {
+            count += parameters.len();
+            let sums = parameters.into_iter().map(|(key, value)| checksum(key, value)).collect::<Result<_, _>>()?;
+            steps.push(AgentStep::Checksums(sums));
+            continue;
+        }
+        if !allows_libraries {
             let name = agent.name.escape_debug();
             return Err(Error::invalid(format!(
                 "unable to find 'libtritonrepoagent_{name}.so' for repo agent '{name}': this server has the agent \
-                 '{CHECKSUM_AGENT}' and loads no others"
+                 '{CHECKSUM_AGENT}' and loads no others without --allow-agents"
             )));
         }
-        let mut parameters: Vec<_> = agent.parameters.iter().collect();
-        parameters.sort_unstable();
-        for (key, value) in parameters {
-            checksums.push(checksum(key, value)?);
-        }
+        let parameters = parameters.into_iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        steps.push(AgentStep::Library { name: agent.name.clone(), parameters });
     }
-    if checksums.len() > CHECKSUMS_MAX {
+    if count > CHECKSUMS_MAX {
         return Err(Error::invalid(format!(
-            "model '{}' has {} checksums, more than the {CHECKSUMS_MAX} allowed",
-            config.name,
-            checksums.len()
+            "model '{}' has {count} checksums, more than the {CHECKSUMS_MAX} allowed",
+            config.name
         )));
     }
-    Ok(checksums)
+    Ok(steps)
 }
 
 /// Reads `MD5:path`.
@@ -68,7 +116,7 @@ fn checksum(key: &str, md5: &str) -> Result<FileChecksum, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ConfigDraft;
+    use crate::config::{ConfigDraft, ConfigSurroundings};
 
     fn read(agents: &str) -> Result<String, String> {
         let text = format!("backend: 'identity' model_repository_agents {{ {agents} }}");
@@ -95,8 +143,28 @@ mod tests {
             check(&agent(&sum(&format!("MD5:{path}"), "1")), Err(&want));
         }
         let unknown = "unable to find 'libtritonrepoagent_relocation.so' for repo agent 'relocation': this server has the \
-                       agent 'checksum' and loads no others";
+                       agent 'checksum' and loads no others without --allow-agents";
         check("agents { name: 'relocation' }", Err(unknown));
+        // With libraries, the checksums behind the last one are those of the files that are loaded.
+        let agents = [
+            agent(&sum("MD5:a", "1")),
+            "agents { name: 'mine' parameters { key: 'k' value: 'v' } }".to_owned(),
+            agent(&sum("MD5:b", "2")),
+        ];
+        let text = format!("backend: 'identity' model_repository_agents {{ {} }}", agents.concat());
+        let (steps, config) = repository_agents(Notation::Text, text.as_bytes()).unwrap();
+        let file = |path: &str, md5: &str| FileChecksum { path: path.to_owned(), md5: md5.to_owned() };
+        let library =
+            AgentStep::Library { name: "mine".to_owned(), parameters: vec![("k".to_owned(), "v".to_owned())] };
+        assert_eq!(
+            steps,
+            [AgentStep::Checksums(vec![file("a", "1")]), library, AgentStep::Checksums(vec![file("b", "2")])]
+        );
+        assert!(config.contains(r#""backend":"identity""#), "{config}");
+        let surroundings = ConfigSurroundings { allows_agents: true, ..ConfigSurroundings::of_files(Some(&[])) };
+        let draft = ConfigDraft::read("m", Notation::Text, text.as_bytes(), surroundings).unwrap();
+        assert_eq!(draft.checksums(), Ok(vec![file("b", "2")]));
+        assert_eq!(repository_agents(Notation::Text, b"x {"), Ok((Vec::new(), String::new())));
         let many: String = (0..=CHECKSUMS_MAX).map(|file| sum(&format!("MD5:{file}"), "1")).collect();
         check(&agent(&many), Err("model 'm' has 1025 checksums, more than the 1024 allowed"));
     }

@@ -27,7 +27,7 @@ pub mod write;
 
 #[cfg(any(test, feature = "fuzz"))]
 pub use self::fuzz::check_any_text;
-pub use crate::config::agents::FileChecksum;
+pub use crate::config::agents::{AgentStep, FileChecksum, repository_agents};
 pub use crate::config::hosted::{PreferredInstances, completed};
 pub use crate::config::python::AnyBackendFile;
 
@@ -129,6 +129,8 @@ pub struct ConfigSurroundings<'a> {
     pub has_steps: bool,
     /// True if that list has a step for the model, and a `model.onnx` lies beside it: both together stand for a `model.py`.
     pub has_onnx_between_steps: bool,
+    /// True if it may name repository agents that are libraries (`--allow-agents`).
+    pub allows_agents: bool,
 }
 
 impl<'a> ConfigSurroundings<'a> {
@@ -141,6 +143,7 @@ impl<'a> ConfigSurroundings<'a> {
             is_renamed: false,
             has_steps: false,
             has_onnx_between_steps: false,
+            allows_agents: false,
         }
     }
 }
@@ -219,7 +222,7 @@ impl ConfigDraft {
             }
         }
         check_filenames(&config)?;
-        agents::checksums(&config)?;
+        agents::checksums(&config, surroundings.allows_agents)?;
         let mut gpus = GpuSupport { is_for_library: library.is_some(), ..GpuSupport::default() };
         if has_steps {
             NO_GPU_WITH_STEPS.clone_into(&mut gpus.why_absent);
@@ -336,7 +339,7 @@ impl ConfigDraft {
     /// # Errors
     /// None for a draft that was read: faults in them are reported then.
     pub fn checksums(&self) -> Result<Vec<FileChecksum>, Error> {
-        agents::checksums(&self.config)
+        agents::checksums(&self.config, true)
     }
 
     /// The composing models of an ensemble, each once; empty for any other model.

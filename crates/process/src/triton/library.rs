@@ -26,6 +26,7 @@ type AttributeCall = unsafe extern "C" fn(AnyHandle, AnyHandle) -> ErrorHandle;
 type ModelCall = unsafe extern "C" fn(AnyHandle) -> ErrorHandle;
 type InstanceCall = unsafe extern "C" fn(AnyHandle) -> ErrorHandle;
 type ExecuteCall = unsafe extern "C" fn(AnyHandle, *mut c_void, u32) -> ErrorHandle;
+type ActionCall = unsafe extern "C" fn(AnyHandle, AnyHandle, u32) -> ErrorHandle;
 type BatcherInitializeCall = unsafe extern "C" fn(*mut *mut c_void, AnyHandle) -> ErrorHandle;
 type PointerCall = unsafe extern "C" fn(*mut c_void) -> ErrorHandle;
 type BatchInitializeCall = unsafe extern "C" fn(*const c_void, *mut *mut c_void) -> ErrorHandle;
@@ -177,6 +178,59 @@ impl BatchLibrary {
         // SAFETY: the pointer is the one that `begin_batch` got, the request is alive.
         outcome(unsafe { (self.include)(request, batch as *mut c_void, &raw mut includes) })?;
         Ok(includes)
+    }
+}
+
+/// An opened repository agent: the functions that it exports, of which only `ModelAction` must be there.
+pub(super) struct AgentLibrary {
+    initialize: Option<BackendCall>,
+    finalize: Option<BackendCall>,
+    model_initialize: Option<AttributeCall>,
+    model_finalize: Option<AttributeCall>,
+    model_action: ActionCall,
+    _object: ManuallyDrop<SharedObject>,
+}
+
+impl AgentLibrary {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// As [`BackendLibrary::open`].
+    pub(super) fn open(path: &Path, functions: &[AbsoluteSymbol]) -> Result<Self, Error> {
+        let object = open(path, functions)?;
+        Ok(Self {
+            initialize: find(&object, "TRITONREPOAGENT_Initialize"),
+            finalize: find(&object, "TRITONREPOAGENT_Finalize"),
+            model_initialize: find(&object, "TRITONREPOAGENT_ModelInitialize"),
+            model_finalize: find(&object, "TRITONREPOAGENT_ModelFinalize"),
+            model_action: symbol(&object, path, "TRITONREPOAGENT_ModelAction")?,
+            _object: ManuallyDrop::new(object),
+        })
+    }
+
+    pub(super) fn initialize(&self, agent: AnyHandle) -> Result<(), Error> {
+        // SAFETY: the signature is that of `tritonrepoagent.h`, the object outlives the agent's use of it.
+        self.initialize.map_or(Ok(()), |call| outcome(unsafe { call(agent) }))
+    }
+
+    pub(super) fn finalize(&self, agent: AnyHandle) -> Result<(), Error> {
+        // SAFETY: as above; it is called once, when no model is left.
+        self.finalize.map_or(Ok(()), |call| outcome(unsafe { call(agent) }))
+    }
+
+    pub(super) fn model_initialize(&self, agent: AnyHandle, model: AnyHandle) -> Result<(), Error> {
+        // SAFETY: as above.
+        self.model_initialize.map_or(Ok(()), |call| outcome(unsafe { call(agent, model) }))
+    }
+
+    pub(super) fn model_finalize(&self, agent: AnyHandle, model: AnyHandle) -> Result<(), Error> {
+        // SAFETY: as above; it is called once, after the last action.
+        self.model_finalize.map_or(Ok(()), |call| outcome(unsafe { call(agent, model) }))
+    }
+
+    pub(super) fn model_action(&self, agent: AnyHandle, model: AnyHandle, action: u32) -> Result<(), Error> {
+        // SAFETY: as above.
+        outcome(unsafe { (self.model_action)(agent, model, action) })
     }
 }
 

@@ -8,6 +8,8 @@
 //! It never runs on a shard: a shard's results for it go to a thread for callbacks (`caller`).
 
 mod abi;
+mod agent;
+mod agent_object;
 mod answers;
 mod backend_object;
 mod batcher;
@@ -36,6 +38,8 @@ mod statistics;
 mod trace;
 mod types;
 
+pub use self::agent::{AgentHost, AgentModel, AgentOrder};
+pub use self::agent_object::AGENT_PREFIX;
 pub use self::backend_object::PreferredGroup;
 pub use self::engine::{HostedChanges, HostedDraft, TritonHost};
 pub use self::instance_object::InstancePlace;

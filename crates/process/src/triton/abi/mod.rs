@@ -16,6 +16,7 @@ mod message;
 mod metric;
 mod model;
 mod parameter;
+mod repository_agent;
 mod request;
 mod response;
 mod server;
@@ -73,6 +74,7 @@ pub(super) fn implemented() -> impl Iterator<Item = ExportedFunction> {
         metric::exports(),
         model::exports(),
         parameter::exports(),
+        repository_agent::exports(),
         request::exports(),
         response::exports(),
         server::exports(),

@@ -1,5 +1,5 @@
 //! The functions of the headers that no backend known to us calls: options and control of a server
-//! that is embedded, agents of repositories and caches, which are libraries of their own kinds.
+//! that is embedded, and caches, which are libraries of their own kind.
 //! Each answers with an error that names it, so that a library which needs one can be opened and
 //! gets the error.
 
@@ -32,18 +32,6 @@ refusals! {
     TRITONCACHE_CacheEntryNew
     TRITONCACHE_CacheEntrySetBuffer
     TRITONCACHE_Copy
-    TRITONREPOAGENT_ApiVersion
-    TRITONREPOAGENT_ModelConfig
-    TRITONREPOAGENT_ModelParameter
-    TRITONREPOAGENT_ModelParameterCount
-    TRITONREPOAGENT_ModelRepositoryLocation
-    TRITONREPOAGENT_ModelRepositoryLocationAcquire
-    TRITONREPOAGENT_ModelRepositoryLocationRelease
-    TRITONREPOAGENT_ModelRepositoryUpdate
-    TRITONREPOAGENT_ModelSetState
-    TRITONREPOAGENT_ModelState
-    TRITONREPOAGENT_SetState
-    TRITONREPOAGENT_State
     TRITONSERVER_InferenceRequestAddRawInput
     TRITONSERVER_InferenceResponseOutputClassificationLabel
     TRITONSERVER_InferenceTraceModelName
