@@ -172,10 +172,12 @@ mod tests {
                 workers.report(&WorkReport::Request(RequestReport { rows: 3, was_success, stamps, is_success, times }))
             };
             if is_late {
-                (count(), report())
+                count();
+                report();
             } else {
-                (report(), count())
-            };
+                report();
+                count();
+            }
             let corrections = workers.reports().map(ReportCells::corrections);
             let cells = [&shard].into_iter().chain(corrections).collect();
             let figures = ModelFigures { cells, workers: Some(&workers), ..ModelFigures::default() }.statistics();
