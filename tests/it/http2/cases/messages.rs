@@ -71,11 +71,7 @@ fn names_and_values(table: &mut Table) {
         let lines = [block(&[]), field(text, b"value")].concat();
         malformed(table, "9113 §8.2.1", format!("a name with {name}"), &lines);
     }
-    for (name, text) in [
-        ("NUL", &b"a\0b"[..]),
-        ("CR", b"a\rb"),
-        ("LF", b"a\nb"),
-    ] {
+    for (name, text) in [("NUL", &b"a\0b"[..]), ("CR", b"a\rb"), ("LF", b"a\nb")] {
         let lines = [block(&[]), field(b"x-value", text)].concat();
         malformed(table, "9113 §8.2.1", format!("a value with {name}"), &lines);
     }
