@@ -18,6 +18,8 @@ use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 pub struct LoadBasis {
     /// The configuration as read.
     pub draft: ConfigDraft,
+    /// The checked configuration without the server's decisions, as the model's code was told it.
+    pub configured: Arc<ModelSpec>,
     /// The mark of the files beside the version directories, but for the configuration.
     pub files: u64,
     /// The cores that the workers need.

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::control::loading::model_loader::regrouped::RegroupedSpec;
 use crate::control::loading::placement::WorkerLoad;
 use crate::control::serving::plan::RunTimePlaces;
 use crate::control::serving::threads::{ServingWorkers, StartedWorkers, ThreadHooks};
@@ -50,6 +51,8 @@ pub struct PreparedUpdate {
     served: Arc<ServedModel>,
     model_queue: Arc<ModelQueue>,
     spec: Arc<ModelSpec>,
+    /// The same as the model's code is told it.
+    configured: Arc<ModelSpec>,
     update: InstanceUpdate,
     /// The parkings of the new instances.
     joined: Vec<usize>,
@@ -69,7 +72,7 @@ pub struct UpdatedVersion {
 }
 
 impl PreparedUpdate {
-    /// Makes the new instances of a version for the groups of `spec`. `None` if its queue has too few places for them: the
+    /// Makes the new instances of a version for these groups. `None` if its queue has too few places for them: the
     /// version must be loaded again.
     ///
     /// # Errors
@@ -77,7 +80,7 @@ impl PreparedUpdate {
     pub fn new(
         site: UpdateSite<'_>,
         serving: &ServingWorkers,
-        spec: &Arc<ModelSpec>,
+        RegroupedSpec { spec, configured, .. }: &RegroupedSpec,
         load: WorkerLoad,
     ) -> Result<Option<Self>, Error> {
         let served = &serving.served;
@@ -90,6 +93,7 @@ impl PreparedUpdate {
             served: Arc::clone(served),
             model_queue: Arc::clone(model_queue),
             spec: Arc::clone(spec),
+            configured: Arc::clone(configured),
             update,
             joined: joined.unwrap_or_default(),
             stayed,
@@ -116,7 +120,7 @@ impl PreparedUpdate {
             self.model_queue.give_up(&self.joined);
             error
         };
-        self.served.loaded.prepare_instances(&self.spec, &seats).map_err(free)?;
+        self.served.loaded.prepare_instances(&self.configured, &seats).map_err(free)?;
         if seats.is_empty() {
             return Ok(());
         }
@@ -134,8 +138,10 @@ impl PreparedUpdate {
         }
         let change = InstanceChange { serving: Vec::new(), leaving: self.stayed };
         self.model_queue.apply(&change, clock::now());
-        // The instances that it may make again are those of before.
-        let _ = self.served.loaded.prepare_instances(&self.served.current_spec(), &[]);
+        // The instances are those of before.
+        let instance_groups = self.served.current_spec().instance_groups.clone();
+        let before = ModelSpec { instance_groups, ..(*self.configured).clone() };
+        let _ = self.served.loaded.prepare_instances(&before, &[]);
     }
 
     /// The new instances take batches from now on, and those that are not wanted no others.

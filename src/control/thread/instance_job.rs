@@ -64,7 +64,7 @@ impl ServingInstances {
     ) -> Result<Option<Vec<PreparedUpdate>>, LoadFailure> {
         let mut prepared = Vec::with_capacity(specs.len());
         for ((before, workers), new) in self.versions.iter().zip(specs) {
-            match PreparedUpdate::new(site, workers, &new.spec, before.basis.load) {
+            match PreparedUpdate::new(site, workers, new, before.basis.load) {
                 Ok(Some(update)) => prepared.push(update),
                 other => {
                     prepared.into_iter().for_each(PreparedUpdate::give_up);

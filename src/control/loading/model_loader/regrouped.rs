@@ -25,6 +25,8 @@ pub struct LoadedBefore {
 pub struct RegroupedSpec {
     /// The configuration.
     pub spec: Arc<ModelSpec>,
+    /// The same without the server's decisions, for the model's code.
+    pub configured: Arc<ModelSpec>,
     /// True if the model's backend, which is a shared library, chooses the instances.
     pub is_of_backend: bool,
 }
@@ -50,10 +52,15 @@ impl ModelLoader {
         let is_of_backend = draft.library().is_some() && !draft.has_instance_groups();
         let draft = self.with_known_gpus(draft);
         let rules = completion_rules(&self.settings, draft.backend());
-        let regrouped = |before: &LoadedBefore| before.spec.with_groups_of(&draft, rules).map(Arc::new).ok();
-        let specs: Vec<_> = serving.iter().map(regrouped).collect::<Option<_>>()?;
-        let has_changed = specs.iter().zip(serving).any(|(new, old)| new.instance_groups != old.spec.instance_groups);
-        has_changed.then(|| specs.into_iter().map(|spec| RegroupedSpec { spec, is_of_backend }).collect())
+        let with_groups = |spec: &ModelSpec| spec.with_groups_of(&draft, rules).map(Arc::new).ok();
+        let regrouped = |LoadedBefore { spec, basis, .. }: &LoadedBefore| {
+            let (spec, configured) = (with_groups(spec)?, with_groups(&basis.configured)?);
+            Some(RegroupedSpec { spec, configured, is_of_backend })
+        };
+        let new: Vec<_> = serving.iter().map(regrouped).collect::<Option<_>>()?;
+        let has_changed =
+            new.iter().zip(serving).any(|(new, old)| new.spec.instance_groups != old.spec.instance_groups);
+        has_changed.then_some(new)
     }
 
     /// The draft with the GPUs that a load would give its groups.
