@@ -26,6 +26,13 @@ pub struct LoadBasis {
     pub load: WorkerLoad,
 }
 
+impl LoadBasis {
+    /// The basis of a load of this draft, which was completed to `configured`.
+    pub fn new(draft: &ConfigDraft, configured: &Arc<ModelSpec>, files: u64, load: WorkerLoad) -> Self {
+        Self { draft: draft.clone(), configured: Arc::clone(configured), files, load }
+    }
+}
+
 /// One loaded model version.
 pub struct LoadedVersion {
     /// Its checked configuration, with the server's decisions.

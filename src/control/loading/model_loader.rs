@@ -652,8 +652,7 @@ impl ModelLoader {
         }
         known.apply(&mut spec, is_isolated);
         self.identify(&mut spec, |spec| hashed.and_then(|hashed| hashed.identity(source, spec, version, &with)));
-        let (draft, files, load) = (opened.draft.clone(), directory.mark.files, choice.load);
-        let basis = LoadBasis { draft, configured: Arc::clone(&configured), files, load };
+        let basis = LoadBasis::new(&opened.draft, &configured, directory.mark.files, choice.load);
         let (spec, model, registration, basis) = (Arc::new(spec), Arc::from(model), None, Some(Arc::new(basis)));
         Ok(LoadedVersion { spec, configured, version, model, choice, took, files_size, registration, basis, run_limit })
     }
