@@ -80,7 +80,7 @@ fn updates(server: &Server) -> String {
         let line = line.trim_end().trim_end_matches('"');
         if let Some((_, rest)) = line.split_once("updated the instances of 'm' version 1 in place: ") {
             let numbers = rest.split(", ").map(|part| part.split(' ').next().unwrap_or_default());
-            return Some(numbers.collect::<Vec<_>>().join("+").replacen('+', "+", 1));
+            return Some(numbers.collect::<Vec<_>>().join("+"));
         }
         line.split_once("'m' is loaded again for its new instance groups: ").map(|(_, why)| why.to_owned())
     };

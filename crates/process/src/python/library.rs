@@ -2,14 +2,14 @@
 //! process of this program, which is started, spoken to, ended and started again as that of a
 //! Python model is. Its own side is `process::triton_process`.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::python::context::{ModelProgram, PythonModelContext, PythonOptions};
 use crate::python::host::PythonHost;
 use crate::python::program::LibraryStart;
-use crate::python::starter::{ProcessStarter, StartMessage, StartMode, StartPlaces};
+use crate::python::starter::{CurrentPlaces, ProcessStarter, StartMessage, StartMode, StartPlaces};
 use backend::LoadedModel;
 use base::error::Error;
 use model::{ModelSpec, TensorSpec};
@@ -60,7 +60,7 @@ impl LibraryProcesses {
         let starter = ProcessStarter {
             context: Arc::new(context),
             inputs: tensors(&spec.inputs),
-            places: Mutex::new(Arc::new(StartPlaces::new(spec))),
+            places: CurrentPlaces::new(StartPlaces::new(spec)),
             ..self.starter(model, start, StartMode::Serve)
         };
         starter.load()
@@ -77,7 +77,7 @@ impl LibraryProcesses {
             host: Arc::clone(&self.host),
             message: StartMessage::Library(start),
             inputs: Vec::new(),
-            places: Mutex::default(),
+            places: CurrentPlaces::default(),
             mode,
         }
     }

@@ -14,7 +14,9 @@ use crate::python::host::PythonHost;
 use crate::python::inbox::{InboxItem, InstanceInbox};
 use crate::python::instance::PythonInstance;
 use crate::python::roster::ModelProcess;
-use crate::python::starter::{ModelPlace, ProcessStarter, START_PAUSE, StartMessage, StartMode, StartPlaces};
+use crate::python::starter::{
+    CurrentPlaces, ModelPlace, ProcessStarter, START_PAUSE, StartMessage, StartMode, StartPlaces,
+};
 use backend::{Backend, Batch, Computation, InFlightState, Instance, LoadedModel, ReadyReply, Threads};
 use base::error::Error;
 use base::metrics::Gauge;
@@ -97,7 +99,7 @@ impl PythonBackend {
             host: self.host()?,
             message: StartMessage::Python(place),
             inputs: Vec::new(),
-            places: Mutex::new(Arc::new(StartPlaces::of_config(config))),
+            places: CurrentPlaces::new(StartPlaces::of_config(config)),
             mode: StartMode::Complete,
         };
         starter.complete(name)
@@ -174,7 +176,7 @@ impl Backend for PythonBackend {
             host: self.host()?,
             message: StartMessage::Python(place),
             inputs: tensors(&spec.inputs),
-            places: Mutex::new(Arc::new(StartPlaces::new(spec))),
+            places: CurrentPlaces::new(StartPlaces::new(spec)),
             mode: StartMode::Serve,
         };
         starter.load()

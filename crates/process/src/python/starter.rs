@@ -37,7 +37,7 @@ pub(super) struct ProcessStarter {
     pub(super) message: StartMessage,
     /// Names and datatypes of the inputs.
     pub(super) inputs: Vec<(String, Datatype)>,
-    pub(super) places: Mutex<Arc<StartPlaces>>,
+    pub(super) places: CurrentPlaces,
     pub(super) mode: StartMode,
 }
 
@@ -49,6 +49,25 @@ pub(super) struct StartPlaces {
     seats: BTreeMap<String, InstanceSeat>,
     /// The configuration, in JSON.
     config: Arc<str>,
+}
+
+/// The instances as the last update left them.
+#[derive(Default)]
+pub(super) struct CurrentPlaces(Mutex<Arc<StartPlaces>>);
+
+impl CurrentPlaces {
+    /// Those of a load.
+    pub(super) fn new(places: StartPlaces) -> Self {
+        Self(Mutex::new(Arc::new(places)))
+    }
+
+    fn get(&self) -> Arc<StartPlaces> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set(&self, places: Arc<StartPlaces>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = places;
+    }
 }
 
 impl StartPlaces {
@@ -163,12 +182,12 @@ impl ProcessStarter {
 
     /// The instances.
     pub(super) fn places(&self) -> Arc<StartPlaces> {
-        Arc::clone(&self.places.lock().unwrap_or_else(PoisonError::into_inner))
+        self.places.get()
     }
 
     /// Sets the instances.
     pub(super) fn set_places(&self, places: Arc<StartPlaces>) {
-        *self.places.lock().unwrap_or_else(PoisonError::into_inner) = places;
+        self.places.set(places);
     }
 
     /// Starts the process of an instance and sends it its first messages; it initializes meanwhile.

@@ -116,10 +116,8 @@ impl ModelQueue {
             }
         }
         for leaving in queue.leaving.iter().filter(|leaving| **leaving != instance_index) {
-            if queue.batcher.is_vacant(*leaving) {
-                if let Some(parking) = self.parkings.get(*leaving) {
-                    parking.unpark();
-                }
+            if let Some(parking) = self.parkings.get(*leaving).filter(|_| queue.batcher.is_vacant(*leaving)) {
+                parking.unpark();
             }
         }
         if let (Some(own), Batcher::Sequences { sequences, .. }) = (&self.sequences, &queue.batcher) {
