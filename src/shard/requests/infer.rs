@@ -356,7 +356,7 @@ impl Shard {
         queue: QueueRoute<'_>,
         mut submission: Submission,
         id: &str,
-    ) -> Result<Waiting, Error> {
+    ) -> Result<QueuedAnswer, Error> {
         let QueueRoute { model, producer, model_queue } = queue;
         let spec = &model.served().spec;
         let mut shape_key = shape_key(spec, &submission.inputs);
@@ -395,13 +395,13 @@ impl Shard {
         if let Some(id) = sequence {
             let sequence = SequenceGuard { model_queue: Arc::clone(model_queue), id: Some(id), since: queued_at };
             let timeout_at = (!timeout.is_zero()).then(|| queued_at + timeout);
-            return Ok(Waiting { pending, sequence: Some(sequence), timeout_at, deadline });
+            return Ok(QueuedAnswer { pending, sequence: Some(sequence), timeout_at, deadline });
         }
         let queue = model_queue.policy().queue(room.level);
         let is_rejected = queue.timeout_action == TimeoutAction::Reject;
         let timeout_at = queue.timeout(timeout).filter(|_| is_rejected).map(|timeout| queued_at + timeout);
         let timeout_at = timeout_at.into_iter().chain(asked).min();
-        Ok(Waiting { pending, sequence: None, timeout_at, deadline })
+        Ok(QueuedAnswer { pending, sequence: None, timeout_at, deadline })
     }
 }
 
@@ -409,14 +409,14 @@ impl Shard {
 enum BegunRequest<'a> {
     /// It ran on the shard's own instance.
     Inline(PendingAnswer),
-    Queued(Waiting),
+    Queued(QueuedAnswer),
     /// Its rows run on several instances. Boxed: few requests are split.
     Shared(Pin<Box<dyn Future<Output = Result<Answer, Error>> + 'a>>),
     Refused(Error),
 }
 
 /// A queued request, and the instants at which its answer would be late.
-pub(super) struct Waiting {
+pub(super) struct QueuedAnswer {
     pending: PendingAnswer,
     /// Its sequence, if it belongs to one.
     sequence: Option<SequenceGuard>,
@@ -424,7 +424,7 @@ pub(super) struct Waiting {
     deadline: Option<Instant>,
 }
 
-impl Waiting {
+impl QueuedAnswer {
     /// The answer.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::limits::MODEL_TENSORS_MAX;
+use crate::platform::PYTHON_BACKEND;
 use base::error::Error;
 use base::limits::RANK_MAX;
 use wire::proto::inference::model_input::Format;
@@ -90,8 +91,12 @@ pub fn check(config: &ModelConfig) -> Result<(), Error> {
         return Err(with_model("model input NHWC/NCHW require 3 dims".to_owned()));
     }
     check_shape_tensors(config).map_err(with_model)?;
+    // As in Triton, a model.py may make its outputs of nothing, or only take inputs.
+    let may_lack_some = config.backend == PYTHON_BACKEND && !(config.input.is_empty() && config.output.is_empty());
     for (kind, count) in [("input", config.input.len()), ("output", config.output.len())] {
-        if count == 0 {
+        // Rows are counted by inputs.
+        let may_lack = may_lack_some && (kind == "output" || config.max_batch_size == 0);
+        if count == 0 && !may_lack {
             return Err(Error::invalid(format!(
                 "model configuration must contain at least one {kind}, none were specified for {model}"
             )));

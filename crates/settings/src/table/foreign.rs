@@ -75,6 +75,6 @@ mod tests {
             assert!(warning.starts_with(&format!("--{} has no effect here: ", flag.name())), "{warning}");
             names.push(flag.name());
         }
-        assert_eq!(names.len(), 15, "{names:?}");
+        assert_eq!(names.len(), 14, "{names:?}");
     }
 }

@@ -165,6 +165,14 @@ fn what_auto_complete_config_may_set_is_taken_over_and_the_rest_is_not() {
         [(r#""count":1"#, r#""count":7"#), (r#""parameters":{}"#, r#""parameters":{"a":{"string_value":"b"}}"#)];
     assert_eq!(with("backend: 'python'", &ignored), Ok(plain));
     assert!(completed("backend: 'python'", &[]).unwrap_err().contains("must contain at least one input"));
+    let [input, output] =
+        ["input", "output"].map(|side| format!("{side} {{ name: 'a' data_type: TYPE_FP32 dims: 1 }}"));
+    for one in [&input, &output] {
+        assert!(completed(&format!("backend: 'python' {one}"), &[]).is_ok(), "{one}");
+    }
+    assert!(completed(&format!("backend: 'python' max_batch_size: 2 {input}"), &[]).is_ok());
+    let uncounted = completed(&format!("backend: 'python' max_batch_size: 2 {output}"), &[]);
+    assert!(uncounted.unwrap_err().contains("must contain at least one input"), "its rows are counted by inputs");
 }
 
 #[test]
