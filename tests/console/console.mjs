@@ -132,7 +132,7 @@ await page.waitForFunction(() => document.querySelector('#answer td')?.textConte
 check(true, 'a list of texts in brackets');
 
 // One that did not load says why; back leads to the one before.
-await page.click('[data-model="broken/"]');
+await page.click('[data-model="broken/1"]');
 await page.waitForFunction(() => document.querySelector('#detail-title').textContent === 'broken');
 check(/backend 'none'/.test(await page.textContent('#why')) && await page.isHidden('#serving'), 'why a model does not serve');
 check(/^curl -s -X POST 'http:\S+\/v2\/repository\/models\/broken\/load'$/m.test(await page.textContent('#change')), 'how to load it');
