@@ -32,10 +32,11 @@ pub(super) fn completions(matches: &ArgMatches) -> String {
     }
 }
 
-/// Names of models where a command takes one: those of the server that `ask --list` reaches, with the address of the command line.
+/// Names of models where a command takes one: those of the server that `ask --list` reaches, in bash at the address of the command
+/// line.
 const BASH_MODELS: &str = r#"
 _deuteron_with_models() {
-    local at words url=() current="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}"
+    local at words name url=() current="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}"
     # Bash breaks addresses at their colons.
     read -ra words <<<"$COMP_LINE"
     case "${COMP_WORDS[1]} $before" in
@@ -47,7 +48,11 @@ _deuteron_with_models() {
                 esac
             done
             if [[ $current != -* ]]; then
-                COMPREPLY=($(compgen -W "$(deuteron ask --list "${url[@]}" 2>/dev/null)" -- "$current"))
+                COMPREPLY=()
+                # Not by compgen, which runs what stands in its words.
+                while IFS= read -r name; do
+                    [[ $name != "$current"* ]] || COMPREPLY+=("$(printf %q "$name")")
+                done < <(deuteron ask --list "${url[@]}" 2>/dev/null)
                 return 0
             fi
             ;;

@@ -97,7 +97,8 @@ fn model_names(listed: &[u8]) -> Option<Vec<u8>> {
     let document = Document::parse(listed, &[]).ok()?;
     let models = document.root().get("models").unwrap_or_else(|| document.root());
     let names = models.elements().filter_map(|model| model.as_str().or_else(|| model.get("name")?.as_str()));
-    let mut names: Vec<_> = names.collect();
+    // A terminal must not be controlled by a name.
+    let mut names: Vec<_> = names.filter(|name| !name.chars().any(char::is_control)).collect();
     names.sort_unstable();
     names.dedup();
     Some(names.join("\n").into_bytes())
@@ -178,6 +179,7 @@ mod tests {
         check(r#"{"models":["b","a"]}"#, Some("a\nb"));
         check(r#"[{"name":"a","version":"1"},{"name":"a","version":"2"},{"name":"c"}]"#, Some("a\nc"));
         check(r#"{"models":[]}"#, Some(""));
+        check(r#"{"models":["a\u001b[2J","b"]}"#, Some("b"));
         check("<html>", None);
     }
 }

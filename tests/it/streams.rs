@@ -90,6 +90,24 @@ fn statistics_tell_of_each_response_of_a_decoupled_model() {
 }
 
 #[test]
+fn a_response_that_is_an_error_is_a_failure_though_the_model_goes_on() {
+    let folder = Folder::new("failing-parts");
+    let counts = [("FAIL", 2), ("EMPTY", 1)].map(|(what, count)| {
+        format!("parameters {{ key: 'CUSTOM_{what}_COUNT' value {{ string_value: '{count}' }} }}")
+    });
+    repository::add(folder.path(), "square", &format!("{}\n{}", repository::SQUARE, counts.concat()), None);
+    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    play(&server, &[], vec![request("square", 4)]);
+    let answer = http::get(server.http(), "/v2/models/square/stats").unwrap();
+    let statistics: Value = serde_json::from_slice(&answer.body).unwrap();
+    let responses = &statistics["model_stats"][0]["response_stats"];
+    let became = |place: &str| {
+        ["success", "fail", "empty_response"].map(|name| responses[place][name]["count"].as_u64().unwrap())
+    };
+    assert_eq!(["0", "1", "2", "3"].map(became), [[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]], "{responses}");
+}
+
+#[test]
 fn a_stream_is_answered_by_the_response_cache() {
     let (_folder, server) = server(&["--shards=1", "--cache-config=local,size=1000000"]);
     let (came, end) = play(&server, &[], vec![request("cached", 7)]);

@@ -51,6 +51,9 @@ def _install(path):
 
     def add_error(self, test, error):
         note(test, "failed", last_line(error))
+        if not isinstance(test, unittest.TestCase):
+            # Of a class or module, whose tests do not begin.
+            stop_test(self, test)
         of["addError"](self, test, error)
 
     def add_skip(self, test, reason):
@@ -66,7 +69,8 @@ def _install(path):
         outcome, text = Recorder.outcomes.pop(id(test), ("failed", "no outcome"))
         name = test.id().rsplit(".", 1)[-1]
         _write(path, os.path.basename(sys.argv[0]), name, outcome, text)
-        of["stopTest"](self, test)
+        if isinstance(test, unittest.TestCase):
+            of["stopTest"](self, test)
 
     for name, method in (
         ("addSuccess", add_success),

@@ -54,6 +54,9 @@ pub const PYTHON_TERMINATE_WAIT: Duration = Duration::from_secs(5);
 /// Bytes of the files of a packed Python environment. Those with CUDA libraries have ten gigabytes; a small archive
 /// could otherwise fill any disk.
 pub const ARCHIVE_SIZE_MAX: u64 = 64 * 1024 * 1024 * 1024;
+/// Batches of one instance of a hosted backend that its reports may still be about: a backend that takes a batch before it has
+/// reported on the one before has two or three, and one that never reports keeps these.
+pub const HOSTED_EXECUTIONS_KEPT: usize = 16;
 const _: () =
     assert!(PYTHON_LINE_SIZE_MAX < LOG_TEXT_SIZE_MAX && LOG_TEXT_SIZE_MAX < LOG_QUEUE_SIZE_MAX, "a line fits");
 const _: () = assert!(PYTHON_LINE_SIZE_MAX <= PYTHON_STDERR_KEPT_MAX, "the last line is kept");

@@ -148,7 +148,7 @@ fn with_limit(served: Arc<ServedModel>) -> Option<(Arc<ServedModel>, RunLimit)> 
 /// Refuses requests while the model has no instance left, until the run of this one returns. Other
 /// instances answer as long as there are any.
 fn refuse(served: &ServedModel, clock: Clock, model_queue: &ModelQueue, parking: usize, has_returned: &AtomicBool) {
-    let is_needed = || served.lost() >= model_queue.active_instances() && !has_returned.load(Ordering::Acquire);
+    let is_needed = || served.lost() >= model_queue.present_instances() && !has_returned.load(Ordering::Acquire);
     let mut poll_flight = || {
         let is_stopped = model_queue.is_stopped();
         // Nothing wakes it when it is no longer needed.

@@ -229,6 +229,14 @@ impl ModelQueue {
         self.parkings().filter(is_active).count()
     }
 
+    /// Returns the number of instances that may be lost: those that take batches, and those that leave and end what they have.
+    pub fn present_instances(&self) -> usize {
+        let is_present = |parking: &&Arc<Parking>| {
+            !parking.is_passive() && matches!(parking.stage(), InstanceStage::Serving | InstanceStage::Leaving)
+        };
+        self.parkings().filter(is_present).count()
+    }
+
     /// Returns the number of shares in which a request of `rows` rows should be queued: more than one while nothing waits
     /// and several instances are idle, if that makes it faster.
     pub fn row_shares(&self, rows: u32) -> u32 {

@@ -54,7 +54,9 @@ pub struct Parking {
 /// The stage of an instance of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstanceStage {
-    /// Its thread has ended: the place is free for another instance of its name.
+    /// It has nothing left to do, and its thread is about to end.
+    Ending,
+    /// Its thread has ended, or never began: the place is free for another instance of its name.
     Gone,
     /// It is made, or is being made, and takes no batch yet.
     Joining,
@@ -68,6 +70,7 @@ impl InstanceStage {
     const fn from_number(number: u8) -> Self {
         match number {
             1 => Self::Gone,
+            4 => Self::Ending,
             2 => Self::Joining,
             3 => Self::Leaving,
             _ => Self::Serving,
@@ -76,6 +79,7 @@ impl InstanceStage {
 
     const fn number(self) -> u8 {
         match self {
+            Self::Ending => 4,
             Self::Gone => 1,
             Self::Joining => 2,
             Self::Leaving => 3,

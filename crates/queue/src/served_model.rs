@@ -136,7 +136,7 @@ impl ServedModel {
     pub fn has_instance(&self) -> bool {
         let renewing = self.renewing.load(Ordering::Relaxed);
         match &self.placement {
-            Placement::Worker(model_queue) if renewing > 0 => self.lost() + renewing < model_queue.active_instances(),
+            Placement::Worker(model_queue) if renewing > 0 => self.lost() + renewing < model_queue.present_instances(),
             _ => true,
         }
     }
@@ -220,7 +220,8 @@ impl ServedModel {
             Placement::Worker(model_queue) => Some(model_queue),
         };
         let parkings = model_queue.into_iter().flat_map(|model_queue| model_queue.parkings());
-        let is_there = |parking: &&Arc<Parking>| parking.stage() != InstanceStage::Gone;
+        let is_there =
+            |parking: &&Arc<Parking>| !matches!(parking.stage(), InstanceStage::Ending | InstanceStage::Gone);
         let inline: u64 = self.cells.iter().map(|cells| cells.executions()).sum();
         let releases = ReleaseReason::ALL.iter().map(|reason| {
             let by_workers = model_queue.map_or(0, |model_queue| model_queue.released(*reason) as u64);

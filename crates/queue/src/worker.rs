@@ -66,7 +66,10 @@ impl WorkerPlace {
 /// # Errors
 /// The text of a panic outside of a batch. That is a fault of this server: the instance is not recreated.
 pub fn run(place: &WorkerPlace, instance: Box<dyn Instance>, threads: &Threads) -> Result<(), String> {
-    guard(place, || serve(place, instance, threads))
+    guard(place, || {
+        serve(place, instance, threads);
+        place.model_queue.handle_ended(place.parking);
+    })
 }
 
 fn guard(place: &WorkerPlace, body: impl FnOnce()) -> Result<(), String> {
@@ -270,7 +273,7 @@ fn wait_for_attempt(place: &WorkerPlace, pause: Duration) -> bool {
     let WorkerPlace { served, model_queue, parking, clock, .. } = place;
     let (parking, clock) = (*parking, *clock);
     let retry_at = clock() + pause;
-    let active = || model_queue.active_instances();
+    let active = || model_queue.present_instances();
     let is_over = || model_queue.is_stopped() || model_queue.is_leaving(parking);
     let mut poll_flight = || {
         let left = retry_at.since(clock());

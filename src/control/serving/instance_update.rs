@@ -53,6 +53,8 @@ pub struct PreparedUpdate {
     spec: Arc<ModelSpec>,
     /// The same as the model's code is told it.
     configured: Arc<ModelSpec>,
+    /// The one that it was told last.
+    told: Arc<ModelSpec>,
     update: InstanceUpdate,
     /// The parkings of the new instances.
     joined: Vec<usize>,
@@ -65,6 +67,8 @@ pub struct PreparedUpdate {
 pub struct UpdatedVersion {
     /// Its number.
     pub version: u64,
+    /// Its configuration as the model's code is told it.
+    pub configured: Arc<ModelSpec>,
     /// The workers of the new instances; `None` without any.
     pub workers: Option<StartedWorkers>,
     /// The parkings of the instances that leave and have no sequences to wait for.
@@ -80,7 +84,7 @@ impl PreparedUpdate {
     pub fn new(
         site: UpdateSite<'_>,
         serving: &ServingWorkers,
-        RegroupedSpec { spec, configured, .. }: &RegroupedSpec,
+        RegroupedSpec { spec, configured, told, .. }: &RegroupedSpec,
         load: WorkerLoad,
     ) -> Result<Option<Self>, Error> {
         let served = &serving.served;
@@ -94,6 +98,7 @@ impl PreparedUpdate {
             model_queue: Arc::clone(model_queue),
             spec: Arc::clone(spec),
             configured: Arc::clone(configured),
+            told: Arc::clone(told),
             update,
             joined: joined.unwrap_or_default(),
             stayed,
@@ -139,14 +144,12 @@ impl PreparedUpdate {
         let change = InstanceChange { serving: Vec::new(), leaving: self.stayed };
         self.model_queue.apply(&change, clock::now());
         // The instances are those of before.
-        let instance_groups = self.served.current_spec().instance_groups.clone();
-        let before = ModelSpec { instance_groups, ..(*self.configured).clone() };
-        let _ = self.served.loaded.prepare_instances(&before, &[]);
+        let _ = self.served.loaded.prepare_instances(&self.told, &[]);
     }
 
     /// The new instances take batches from now on, and those that are not wanted no others.
     pub fn commit(self) -> UpdatedVersion {
-        let Self { served, model_queue, spec, update, joined, workers, .. } = self;
+        let Self { served, model_queue, spec, configured, update, joined, workers, .. } = self;
         let added = joined.iter().zip(&update.added).map(|(index, (_, group))| (*index, *group));
         let serving = update.kept.iter().copied().chain(added).collect();
         let change = InstanceChange { serving, leaving: update.removed };
@@ -162,7 +165,7 @@ impl PreparedUpdate {
         ));
         // A sequence may go on for as long as its client likes.
         let leaving = if served.spec.sequence.is_some() { Vec::new() } else { change.leaving };
-        UpdatedVersion { version: served.version, workers, leaving }
+        UpdatedVersion { version: served.version, configured, workers, leaving }
     }
 }
 

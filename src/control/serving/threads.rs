@@ -89,7 +89,8 @@ impl ServingWorkers {
         let known = |WorkerPlacement { parking, seat, .. }: &WorkerPlacement| {
             let stage = model_queue.parking(*parking)?.stage();
             let is_leaving = stage == InstanceStage::Leaving;
-            (stage != InstanceStage::Gone).then(|| KnownInstance { index: *parking, seat: seat.clone(), is_leaving })
+            let is_known = !matches!(stage, InstanceStage::Ending | InstanceStage::Gone);
+            is_known.then(|| KnownInstance { index: *parking, seat: seat.clone(), is_leaving })
         };
         self.placements.iter().filter_map(known).collect()
     }
@@ -188,9 +189,9 @@ impl WorkerGroup {
     }
 
     /// Returns the ends of the workers in these parkings.
-    pub fn ends(&self, parkings: &[usize]) -> Vec<WorkerEnd> {
+    pub fn ends(&self, parkings: &[usize]) -> impl Iterator<Item = (usize, WorkerEnd)> {
         let workers = self.started.workers.iter().filter(|worker| parkings.contains(&worker.placement.parking));
-        workers.map(|worker| Arc::clone(&worker.end)).collect()
+        workers.map(|worker| (worker.placement.parking, Arc::clone(&worker.end)))
     }
 
     /// Returns the cores that each worker computes on.

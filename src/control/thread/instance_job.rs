@@ -2,15 +2,19 @@
 //! in Triton, its sequences, its waiting requests and its counts go on. A load tries this first, on its thread; the
 //! control thread takes over the result.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::control::loading::load_failure::LoadFailure;
+use crate::control::loading::loaded_version::LoadBasis;
 use crate::control::loading::model_loader::regrouped::{LoadedBefore, RegroupedSpec};
 use crate::control::loading::model_loader::{ModelLoader, ModelLocation};
 use crate::control::serving::instance_update::{PreparedUpdate, UpdateSite, UpdatedVersion, why_reloaded};
 use crate::control::serving::threads::{ServingWorkers, WorkerEnd};
 use crate::control::thread::ControlThread;
 use crate::log;
+use crate::queue::parking::InstanceStage;
+use crate::queue::served_model::{Placement, ServedModel};
 use crate::shard::services::control_request::ControlReply;
 
 /// The instances of a model that serves from a repository.
@@ -23,8 +27,15 @@ pub struct ServingInstances {
 
 /// Instances that leave, and the clients that are answered when they are gone.
 pub struct LeavingInstances {
-    ends: Vec<WorkerEnd>,
+    leaving: Vec<LeavingInstance>,
     replies: Vec<ControlReply>,
+}
+
+/// An instance that leaves, unless a later update has it stay.
+pub(super) struct LeavingInstance {
+    served: Arc<ServedModel>,
+    parking: usize,
+    end: WorkerEnd,
 }
 
 /// Logs that a model whose instance groups alone have changed is loaded.
@@ -77,23 +88,32 @@ impl ServingInstances {
 }
 
 impl ControlThread {
-    /// The instances of these versions were updated: takes over their new workers, and returns the ends of those that
-    /// leave.
-    pub(super) fn adopt_instances(&mut self, name: &str, updated: Vec<UpdatedVersion>) -> Vec<WorkerEnd> {
+    /// The instances of these versions were updated: takes over their new workers, and returns the instances that leave.
+    pub(super) fn adopt_instances(&mut self, name: &str, updated: Vec<UpdatedVersion>) -> Vec<LeavingInstance> {
         let Some(model) = self.models.get_mut(name).filter(|_| !updated.is_empty()) else { return Vec::new() };
         model.loads.succeeded += 1;
-        let mut ends = Vec::new();
-        for UpdatedVersion { version, workers, leaving } in updated {
+        let mut all_leaving = Vec::new();
+        for UpdatedVersion { version, configured, workers, leaving } in updated {
             let Some(record) = model.serving.get_mut(&version) else { continue };
-            ends.extend(record.worker_group.ends(&leaving));
+            let served = &record.served;
+            let leaver = |(parking, end)| LeavingInstance { served: Arc::clone(served), parking, end };
+            all_leaving.extend(record.worker_group.ends(&leaving).map(leaver));
             workers.into_iter().for_each(|workers| record.worker_group.adopt(workers));
+            record.basis =
+                record.basis.take().map(|basis| Arc::new(LoadBasis { configured, ..Arc::unwrap_or_clone(basis) }));
         }
-        ends
+        // Instances that stay after all are waited for no longer.
+        self.finish_leaving();
+        all_leaving
     }
 
     /// Returns the clients that are answered now: none while instances are leaving.
-    pub(super) fn answer_when_left(&mut self, ends: Vec<WorkerEnd>, replies: Vec<ControlReply>) -> Vec<ControlReply> {
-        let leaving = LeavingInstances { ends, replies };
+    pub(super) fn answer_when_left(
+        &mut self,
+        leaving: Vec<LeavingInstance>,
+        replies: Vec<ControlReply>,
+    ) -> Vec<ControlReply> {
+        let leaving = LeavingInstances { leaving, replies };
         if leaving.are_gone() {
             return leaving.replies;
         }
@@ -115,6 +135,18 @@ impl ControlThread {
 
 impl LeavingInstances {
     fn are_gone(&self) -> bool {
-        self.ends.iter().all(|end| end.load(Ordering::SeqCst))
+        self.leaving.iter().all(LeavingInstance::is_over)
+    }
+}
+
+impl LeavingInstance {
+    fn is_over(&self) -> bool {
+        let has_stayed = match &self.served.placement {
+            Placement::Worker(model_queue) => {
+                model_queue.parking(self.parking).is_some_and(|parking| parking.stage() == InstanceStage::Serving)
+            }
+            Placement::Inline | Placement::Ensemble(_) => false,
+        };
+        has_stayed || self.end.load(Ordering::SeqCst)
     }
 }

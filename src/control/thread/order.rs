@@ -276,8 +276,8 @@ impl ControlThread {
         let (waits, outcome) = self.settle_wants(&name, is_requested, outcome);
         match outcome {
             Ok((ready, changes)) => {
-                let ends = self.adopt_instances(&name, updated);
-                let replies = self.answer_when_left(ends, reply.into_iter().chain(waits).collect());
+                let leaving = self.adopt_instances(&name, updated);
+                let replies = self.answer_when_left(leaving, reply.into_iter().chain(waits).collect());
                 self.replace_versions(&name, ready, uploaded_files, &changes, replies);
             }
             Err(failure) => {

@@ -266,7 +266,7 @@ impl PartSink for GenerateResponses {
     fn take(&self, answer: Answer) {
         let request = self.request.borrow();
         let Some((model, plan, counter)) = &*request else { return };
-        counter.count_part(&answer.stamps);
+        counter.count_part(&answer);
         if self.stream.is_none() && self.count.get() > 0 {
             // Only their number counts.
             return self.push(Ok(Vec::new()));

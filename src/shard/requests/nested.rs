@@ -229,7 +229,7 @@ impl PartSink for NestedParts {
     }
 
     fn take(&self, answer: Answer) {
-        self.counter.count_part(&answer.stamps);
+        self.counter.count_part(&answer);
         let outputs = answer.outputs.and_then(|outputs| self.spec.to_client(outputs));
         let outputs = outputs.and_then(|outputs| named_outputs(&self.spec, &self.plan, outputs));
         let parameters = answer.parameters.map(|parameters| *parameters).unwrap_or_default();

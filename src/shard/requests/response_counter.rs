@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::backend::AnswerPart;
+use crate::backend::{Answer, AnswerPart};
 use crate::error::Error;
 use crate::metrics::ResponseOutcome;
 use crate::protocol::infer::ResponsePlan;
@@ -29,9 +29,17 @@ impl ResponseCounter {
     }
 
     /// Counts a response that is not the last.
-    pub fn count_part(&self, stamps: &Stamps) {
-        self.count_first(stamps);
-        self.count(ResponseOutcome::Succeeded, stamps.infer_end, stamps.output_end, stamps.input_end);
+    pub fn count_part(&self, answer: &Answer) {
+        let stamps = &answer.stamps;
+        let became = match answer.outputs {
+            Ok(_) => ResponseOutcome::Succeeded,
+            // The model may go on after it.
+            Err(_) => ResponseOutcome::Failed,
+        };
+        if became == ResponseOutcome::Succeeded {
+            self.count_first(stamps);
+        }
+        self.count(became, stamps.infer_end, stamps.output_end, stamps.input_end);
     }
 
     /// Counts the client's waiting time, if a response with outputs is the first.

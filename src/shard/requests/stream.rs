@@ -572,7 +572,7 @@ impl PartSink for StreamResponses {
     fn take(&self, answer: Answer) {
         let model = self.model.borrow();
         let Some((model, plan, counter)) = &*model else { return };
-        counter.count_part(&answer.stamps);
+        counter.count_part(&answer);
         let own = answer.parameters.as_deref();
         let served = model.served();
         // A part may be an error, after which the model goes on.

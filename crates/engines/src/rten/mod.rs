@@ -153,8 +153,8 @@ fn read(spec: &ModelSpec, directory: &Path) -> Result<WholeModel, Error> {
     let beside = path.parent().unwrap_or(directory);
     catching(spec, || {
         let bytes = std::fs::read(&path).map_err(|error| Error::internal(error.to_string()))?;
-        // The engine recognises the format by the extension, and finds files of weights beside the model, of a link beside
-        // its target.
+        // The engine recognises the format by the extension, and finds files of weights beside the path. Those of a link
+        // lie beside its target, so it is read here.
         let has_known_name = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
         read_whole(spec, bytes, Some(beside), (has_known_name && !path.is_symlink()).then_some(&path))
     })

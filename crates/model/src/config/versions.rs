@@ -13,7 +13,9 @@ impl ConfigDraft {
     pub fn mark_without_policy(&self) -> u64 {
         let config = ModelConfig { version_policy: None, ..self.config.clone() };
         let mut hasher = DefaultHasher::new();
-        (config.encode_to_vec(), &self.states).hash(&mut hasher);
+        // An explicit `max_batch_size: 0` is another configuration than none.
+        let parts = (self.axis.has_rows_max, &self.library, self.has_steps, self.is_of_hub);
+        (config.encode_to_vec(), &self.states, parts).hash(&mut hasher);
         hasher.finish()
     }
 }
@@ -38,7 +40,7 @@ mod tests {
         let parameters: String =
             (0..40).map(|key| format!("parameters {{ key: '{key}' value {{ string_value: '1' }} }} ")).collect();
         assert_eq!(mark(&parameters), mark(&parameters), "in whichever order a map has its keys");
-        for other in ["max_batch_size: 8", "metric_tags { key: 'a' value: 'b' }", &parameters] {
+        for other in ["max_batch_size: 8", "max_batch_size: 0", "metric_tags { key: 'a' value: 'b' }", &parameters] {
             assert_ne!(mark(other), plain, "{other}");
         }
     }

@@ -41,7 +41,7 @@ impl TreeFormat {
     pub fn of(file: &[u8]) -> Option<Self> {
         let text = file.trim_ascii_start();
         match file {
-            // Its first field, the base score, has the first bytes of any other format for some number.
+            // The first of all: it begins with a number, whose bytes may look like any other format.
             _ if xgboost_binary::is_file(file) => Some(Self::XgboostBinary),
             // A Treelite checkpoint begins with its version: the major one as a little-endian word.
             [3 | 4, 0, 0, 0, ..] => Some(Self::Treelite),

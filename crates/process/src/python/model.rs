@@ -244,9 +244,11 @@ impl LoadedModel for LoadedPythonModel {
         let each = sizes.iter().sum::<u64>().checked_div(sizes.len() as u64).unwrap_or(had);
         self.process_size.store(each.saturating_mul(self.starter.places().count()), Ordering::Relaxed);
         let mut pool = lock(&self.instances);
-        // Left by an update that failed before they were taken.
-        pool.ready_made.clear();
+        // Left by an update that failed before they were taken. Each waits for its process, so they end behind the lock.
+        let left = std::mem::take(&mut pool.ready_made);
         pool.keep(started);
+        drop(pool);
+        drop(left);
         Ok(())
     }
 

@@ -262,7 +262,8 @@ impl HostedAnswers {
             self.stamp(&mut responder, state.report.map(|(_, times)| times));
             responder.set_parameters(parameters);
             state.has_answered = true;
-            state.counted = Some((outcome.is_ok(), responder.stamps));
+            // One whose client has left counts as cancelled, and no report changes that.
+            state.counted = (!responder.has_left()).then_some((outcome.is_ok(), responder.stamps));
             responder.send(outcome);
             self.count_report(state);
         }

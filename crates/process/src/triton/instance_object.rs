@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
 use crate::triton::error::c_text;
-use crate::triton::execution::HostedExecution;
+use crate::triton::execution::{HostedExecution, RecentExecutions};
 use crate::triton::message::MessageObject;
 use crate::triton::model_object::LibraryModel;
 use crate::triton::object::{Handle, Owned, hosted_object};
@@ -31,15 +31,15 @@ pub(super) struct InstanceObject {
     pub(super) is_passive: bool,
     pub(super) profiles: Vec<CString>,
     pub(super) state: AtomicPtr<c_void>,
-    /// The last batch that it was given.
-    execution: Mutex<Option<Arc<HostedExecution>>>,
+    executions: Mutex<RecentExecutions>,
 }
 
 hosted_object!(InstanceObject, "model instance", 9);
 
 impl InstanceObject {
-    pub(super) fn execution(&self) -> Option<Arc<HostedExecution>> {
-        self.execution.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The batch that the next report is about.
+    pub(super) fn execution_to_report(&self) -> Option<Arc<HostedExecution>> {
+        self.executions.lock().unwrap_or_else(PoisonError::into_inner).to_report()
     }
 }
 
@@ -148,7 +148,7 @@ impl HostedCopy {
             is_passive: place.is_passive,
             profiles: place.profiles.iter().map(|profile| c_text(profile)).collect(),
             state: AtomicPtr::new(null_mut()),
-            execution: Mutex::default(),
+            executions: Mutex::default(),
         });
         let copy = Self { object, shared: Arc::default(), name: place.name.as_str().into() };
         model.backend().library.instance_initialize(copy.handle().any())?;
@@ -161,7 +161,7 @@ impl HostedCopy {
 
     /// It is given a batch.
     pub(super) fn set_execution(&self, execution: Option<Arc<HostedExecution>>) {
-        *self.object.execution.lock().unwrap_or_else(PoisonError::into_inner) = execution;
+        self.object.executions.lock().unwrap_or_else(PoisonError::into_inner).extend(execution);
     }
 
     pub(super) fn model(&self) -> &Arc<LibraryModel> {

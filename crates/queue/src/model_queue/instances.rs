@@ -3,8 +3,8 @@
 //! the control thread runs one load of a model after the other.
 //!
 //! ```text
-//! join ─► Joining ─ apply ─► Serving ─ apply ─► Leaving ─ nothing left for it ─► Gone ─ join ─► Joining
-//!              └ give_up ─► Gone         ▲  stay  │
+//! join ─► Joining ─ apply ─► Serving ─ apply ─► Leaving ─ nothing left for it ─► Ending ─ thread ends ─► Gone ─ join ─► Joining
+//!              └ give_up ─► Gone         ▲  stay  │ └ lost for good, thread ends ─► Gone
 //!                                        └────────┘
 //! ```
 
@@ -55,6 +55,15 @@ impl ModelQueue {
         joined.iter().for_each(|index| self.set_stage(*index, InstanceStage::Gone));
         drop(queue);
         self.parkings.wake_all();
+    }
+
+    /// The thread of an instance has ended. If the instance was leaving, its place is free.
+    pub(crate) fn handle_ended(&self, instance_index: usize) {
+        let mut queue = self.lock();
+        if self.is_leaving(instance_index) {
+            queue.leaving.retain(|leaving| *leaving != instance_index);
+            self.set_stage(instance_index, InstanceStage::Gone);
+        }
     }
 
     /// An instance that is leaving stays after all. Returns false if it is gone.

@@ -128,7 +128,7 @@ impl ModelQueue {
     /// Returns true if the instance takes no other work: others have it.
     pub(crate) fn is_leaving(&self, instance_index: usize) -> bool {
         let stage = self.parkings.get(instance_index).map(|parking| parking.stage());
-        matches!(stage, Some(InstanceStage::Leaving | InstanceStage::Gone))
+        matches!(stage, Some(InstanceStage::Leaving | InstanceStage::Ending | InstanceStage::Gone))
     }
 
     /// An instance that is leaving has nothing to run: it ends, unless batches are in flight or sequences may go on.
@@ -141,7 +141,7 @@ impl ModelQueue {
         let is_over = flight.batches == 0 && queue.batcher.is_vacant(instance_index);
         if is_over {
             queue.leaving.retain(|leaving| *leaving != instance_index);
-            self.parkings.get(instance_index).into_iter().for_each(|parking| parking.set_stage(InstanceStage::Gone));
+            self.parkings.get(instance_index).into_iter().for_each(|parking| parking.set_stage(InstanceStage::Ending));
         }
         drop(queue);
         // It may have been woken for a request that another instance takes, or have watched the time.

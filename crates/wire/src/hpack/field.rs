@@ -26,8 +26,8 @@ impl<'a> HeaderField<'a> {
         Self { name, name_text, value, is_valid }
     }
 
-    /// The field without white space around its value, which the value of no other field may have: the metadata of gRPC may, and a
-    /// server may strip it (gRPC over HTTP/2, `ASCII-Value`). `None` if the connection acts on the field or has another fault.
+    /// Strips white space around the value. Only the metadata of gRPC may have it (gRPC over HTTP/2, `ASCII-Value`). `None` if the
+    /// connection acts on the field, or the field has another fault.
     pub fn without_blanks(self) -> Option<Self> {
         let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
         let begin = self.value.iter().position(|byte| !is_blank(byte)).unwrap_or(self.value.len());

@@ -27,6 +27,8 @@ pub struct RegroupedSpec {
     pub spec: Arc<ModelSpec>,
     /// The same without the server's decisions, for the model's code.
     pub configured: Arc<ModelSpec>,
+    /// The one before, which the model's code was told last.
+    pub told: Arc<ModelSpec>,
     /// True if the model's backend, which is a shared library, chooses the instances.
     pub is_of_backend: bool,
 }
@@ -55,7 +57,7 @@ impl ModelLoader {
         let with_groups = |spec: &ModelSpec| spec.with_groups_of(&draft, rules).map(Arc::new).ok();
         let regrouped = |LoadedBefore { spec, basis, .. }: &LoadedBefore| {
             let (spec, configured) = (with_groups(spec)?, with_groups(&basis.configured)?);
-            Some(RegroupedSpec { spec, configured, is_of_backend })
+            Some(RegroupedSpec { spec, configured, told: Arc::clone(&basis.configured), is_of_backend })
         };
         let new: Vec<_> = serving.iter().map(regrouped).collect::<Option<_>>()?;
         let has_changed =

@@ -109,15 +109,6 @@ const DIFFERENCES: &[Difference] = &[
         becomes: Becomes::Rewritten(without_utils),
     },
     Difference {
-        decision: "a configuration that cannot be served is refused when it is loaded",
-        on: On::Cases(&["python_completion: load adds_no_outputs"]),
-        becomes: Becomes::Answer(
-            "400 application/json\n{\"error\":\"load failed for model 'adds_no_outputs': version 1 is at UNAVAILABLE state: \
-             Invalid argument: model configuration must contain at least one output, none were specified for \
-             adds_no_outputs;\\\\n\"}",
-        ),
-    },
-    Difference {
         decision: "a configuration that makes no sense is refused when it is loaded",
         on: On::Cases(&["python_completion: load adds_a_wrong_type"]),
         becomes: Becomes::Answer(

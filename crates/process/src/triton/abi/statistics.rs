@@ -24,12 +24,11 @@ functions! {
         Ok(())
     }
 
-    // It names no batch: that is the last one that the instance was given.
     TRITONBACKEND_ModelInstanceReportBatchStatistics(
         instance: Handle<InstanceObject>, batch_size: u64, exec_start: u64, compute_start: u64, compute_end: u64,
         exec_end: u64
     ) {
-        if let Some(execution) = instance.get()?.execution() {
+        if let Some(execution) = instance.get()?.execution_to_report() {
             let times = times([exec_start, compute_start, compute_end, exec_end]);
             execution.report(u32::try_from(batch_size).unwrap_or(u32::MAX), times);
         }
