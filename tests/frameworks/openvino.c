@@ -85,7 +85,8 @@ int ov_core_read_model(void *core, const char *path, const char *weights, void *
   model *m = calloc(1, sizeof *m);
   char line[256];
   while (fgets(line, sizeof line, file)) {
-    char *word = strtok(line, " \n");
+    // Models load on several threads.
+    char *rest, *word = strtok_r(line, " \n", &rest);
     // The head of the protobuf field that a graph has the text in, and tags of IR, which only the server reads.
     if (!word || *word == 'J' || *word == '<') continue;
     if (!strcmp(word, "lies")) { m->lies = true; continue; }
@@ -98,9 +99,9 @@ int ov_core_read_model(void *core, const char *path, const char *weights, void *
       return fail(text);
     }
     port *p = is_input ? &m->input[m->inputs++] : &m->output[m->outputs++];
-    snprintf(p->name, sizeof p->name, "%s", strtok(NULL, " \n"));
-    p->type = p->asked = BOOLEAN + (unsigned)atoi(strtok(NULL, " \n"));
-    while ((word = strtok(NULL, " \n"))) p->dims[p->rank++] = atoll(word);
+    snprintf(p->name, sizeof p->name, "%s", strtok_r(NULL, " \n", &rest));
+    p->type = p->asked = BOOLEAN + (unsigned)atoi(strtok_r(NULL, " \n", &rest));
+    while ((word = strtok_r(NULL, " \n", &rest))) p->dims[p->rank++] = atoll(word);
   }
   fclose(file);
   *out = m;

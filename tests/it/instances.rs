@@ -192,6 +192,31 @@ fn a_run_is_not_waited_for_by_an_update_that_adds_and_is_by_one_that_removes() {
     assert_eq!(instances(&server), "m_0_0");
 }
 
+#[test]
+fn an_update_is_answered_when_a_later_one_has_the_instance_stay() {
+    let folder = model("{ count: 2 }", "");
+    let gate = Gate::on(folder.path(), "m");
+    let backend = gate.flag();
+    let gated = |count: usize| config(&format!("{{ count: {count} }}"), "").replace("'identity'", "'gated'");
+    set(&folder, &gated(2));
+    let server = Server::deuteron(folder.path(), &[&EXPLICIT[..], &[&backend]].concat());
+    let infer = || http::post(server.http(), "/v2/models/m/infer", BODY).unwrap().status;
+    thread::scope(|scope| {
+        let running = [scope.spawn(infer), scope.spawn(infer)];
+        wait_until("both run", || metrics::batches_left(server.metrics(), "m") == 2);
+        set(&folder, &gated(1));
+        let removal = scope.spawn(|| load(&server, &json!({})));
+        wait_until("one of them leaves", || updates(&server) == "1+0+1");
+        update(&server, &folder, &gated(2));
+        assert_eq!(updates(&server), "1+0+1; 2+0+0");
+        assert_eq!(removal.join().unwrap(), (200, String::new()), "nobody leaves");
+        gate.open();
+        for answer in running {
+            assert_eq!(answer.join().unwrap(), 200);
+        }
+    });
+}
+
 /// A model `m` that adds up by id, with these instances of one slot each.
 fn sums(instances: usize) -> String {
     format!(
