@@ -238,8 +238,8 @@ impl Shard {
         }
     }
 
-    /// Queues a request, or runs it on the shard's own instance. Not a future: what it needs for that is large, and would count in
-    /// the memory of each connection.
+    /// Queues a request, or runs it on the shard's own instance. Not a future: what it needs for that is large, and would count
+    /// in the memory of each connection.
     fn begin<'a>(
         self: &'a Rc<Self>,
         model: &'a Rc<LocalModel>,

@@ -30,8 +30,8 @@ pub struct ProcessShare {
 }
 
 impl ProcessCores {
-    /// The share of an instance of a model with these groups, of which `own` is its own. All instances may use all cores that the model has, so that
-    /// the kernel finds an idle one, and divide them by the number of threads.
+    /// The share of an instance of the group `own`, in a model with `groups`. All instances may use all cores that the model
+    /// has, so that the kernel finds an idle one, and divide them by the number of threads.
     pub fn share(&self, groups: &[InstanceGroup], own: Option<&InstanceGroup>) -> ProcessShare {
         let policy = |group: &InstanceGroup| self.by_policy.get_key_value(&group.host_policy);
         let own = own.and_then(policy);

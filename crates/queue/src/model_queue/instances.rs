@@ -26,8 +26,8 @@ pub struct InstanceChange {
 }
 
 impl ModelQueue {
-    /// Returns a place for each new instance of these names, which are those of no other instance; `None` if there are
-    /// too few. The instances take no batches before [`Self::apply`].
+    /// Returns a place for each new instance of these names, which no other instance may have; `None` if there are too few.
+    /// The instances take no batches before [`Self::apply`].
     pub fn join(&self, names: &[String]) -> Option<Vec<usize>> {
         let _queue = self.lock();
         let mut joined = Vec::with_capacity(names.len());
@@ -199,7 +199,13 @@ mod tests {
                     let flight = InFlightState { batches: in_flight, has_room: true, ..InFlightState::default() };
                     match queue.poll(index(name), now, &flight) {
                         PollOutcome::Batch(_) => "batch".to_owned(),
-                        PollOutcome::Ended => "ended".to_owned(),
+                        PollOutcome::Ended => {
+                            // Its thread is about to end: the place is not free before.
+                            let stage = queue.parking(index(name)).unwrap().stage();
+                            assert!(stage == InstanceStage::Ending || queue.is_stopped(), "{step}: {stage:?}");
+                            queue.handle_ended(index(name));
+                            "ended".to_owned()
+                        }
                         PollOutcome::Nothing(_) => "nothing".to_owned(),
                         PollOutcome::Blocked | PollOutcome::Lost => panic!("{step}"),
                     }

@@ -17,7 +17,7 @@ pub(super) struct LockedQueue {
     /// Empty between two calls; kept for its memory.
     arrived: Vec<Entry<QueuedRequest>>,
     pub(super) watch: Option<TimeoutWatch>,
-    /// Instances that are leaving and wait for the end of their sequences.
+    /// Instances that are leaving.
     pub(super) leaving: Vec<usize>,
     #[cfg(feature = "test-hooks")]
     pub(super) hold: scheduler::hold::FirstBatchHold,
