@@ -22,7 +22,7 @@ pub mod response_order;
 pub mod run_limit;
 pub mod semaphore;
 pub mod served_model;
-mod shown_spec;
+pub mod shown_spec;
 pub mod sized_queue;
 pub mod sync;
 #[cfg(test)]
