@@ -75,8 +75,9 @@ _deuteron_models() {
     compadd -a names
 }
 "#;
-    let script = script.replace(":MODEL:_default", ":MODEL:_deuteron_models");
-    let script = script.replace(":MODEL -- The model's name:_default", ":MODEL -- The model's name:_deuteron_models");
+    let script =
+        script.replace("MODEL -- The model'\\''s name:_default", "MODEL -- The model'\\''s name:_deuteron_models");
+    let script = script.replace("[The model; required]:NAME:", "[The model; required]:NAME:_deuteron_models");
     match script.split_once('\n') {
         Some((first, rest)) => format!("{first}\n{FUNCTION}{rest}"),
         None => script,

@@ -175,6 +175,9 @@ fn completions_and_the_manual_know_commands_flags_and_values() {
             assert!(script.contains(word), "{shell} does not know {word}");
         }
     }
+    // Of `ask`, and of both names of the flag of `bench`.
+    assert_eq!(printed("completions zsh").matches(":_deuteron_models").count(), 3);
+    assert_eq!(printed("completions fish").matches("(deuteron ask --list 2>/dev/null)").count(), 2);
     let bash = printed("completions bash");
     let offered = |flag: &str| {
         let (_, rest) = bash.split_once(&format!("                --{flag})\n")).unwrap();

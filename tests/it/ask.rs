@@ -39,6 +39,23 @@ fn completed(line: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
 
+/// The names come from a server, which may be anyone's.
+#[test]
+fn a_name_with_the_shells_own_signs_is_no_command() {
+    let folder = Folder::new("ask-shell");
+    let script = r#"
+        source <("$PROGRAM" completions bash)
+        deuteron() { printf '%s\n' 'x$(touch made)' 'x;touch made' plain; }
+        COMP_LINE="deuteron ask x"; COMP_WORDS=(deuteron ask x); COMP_CWORD=2
+        _deuteron_with_models deuteron x ask
+        printf '%s\n' "${COMPREPLY[@]}""#;
+    let mut command = Command::new("bash");
+    command.env("PROGRAM", env!("CARGO_BIN_EXE_deuteron")).args(["-c", script]).current_dir(folder.path());
+    let output = command.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "x\\$\\(touch\\ made\\)\nx\\;touch\\ made\n");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was run");
+}
+
 #[test]
 fn a_model_is_asked_with_a_text_json_a_file_and_by_the_names_of_its_inputs() {
     let folder = Folder::new("ask");

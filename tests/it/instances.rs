@@ -193,6 +193,31 @@ fn a_run_is_not_waited_for_by_an_update_that_adds_and_is_by_one_that_removes() {
 }
 
 #[test]
+fn groups_and_the_version_policy_change_in_any_order_without_a_load() {
+    let folder = model("{ count: 1 }", "");
+    fs::create_dir(folder.path().join("m/2")).unwrap();
+    let with = |count: usize, versions: &str| {
+        config(
+            &format!("{{ count: {count} }}"),
+            &format!("version_policy {{ specific {{ versions: [ {versions} ] }} }}"),
+        )
+    };
+    set(&folder, &with(1, "1, 2"));
+    let server = Server::deuteron(folder.path(), &EXPLICIT);
+    let loads = || server.log().matches("loaded 'm' version ").count();
+    let versions = || get(&server, "/v2/models/m")["versions"].clone();
+    assert_eq!((loads(), versions()), (2, json!(["1", "2"])));
+    // Zero stands for the default, which is one.
+    for (count, selected, serving) in
+        [(0, "1, 2", json!(["1", "2"])), (3, "1, 2", json!(["1", "2"])), (3, "2", json!(["2"])), (2, "2", json!(["2"]))]
+    {
+        update(&server, &folder, &with(count, selected));
+        assert_eq!((loads(), versions()), (2, serving), "{count} of {selected}: {}", server.log());
+    }
+    assert_eq!(instances(&server), "m_0_0 m_0_1");
+}
+
+#[test]
 fn an_update_is_answered_when_a_later_one_has_the_instance_stay() {
     let folder = model("{ count: 2 }", "");
     let gate = Gate::on(folder.path(), "m");

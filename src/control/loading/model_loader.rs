@@ -87,11 +87,9 @@ pub struct OpenedConfig {
     verified: VerifiedFiles,
 }
 
-impl OpenedConfig {
-    /// A hash of what all versions share but for the version policy.
-    pub fn settings_mark(&self, directory: &ModelDirectory) -> u64 {
-        self.draft.mark_without_policy() ^ directory.mark.files
-    }
+/// A hash of what all versions share but for the version policy.
+fn settings_mark(draft: &ConfigDraft, directory: &ModelDirectory) -> u64 {
+    draft.mark_without_policy() ^ directory.mark.files
 }
 
 /// The versions of a model that serve while it is loaded again. A version whose marks did not change is not loaded.
@@ -297,7 +295,7 @@ impl ModelLoader {
         let mark = |version: u64| versions.iter().find(|(have, _)| *have == version).map_or(0, |(_, mark)| *mark);
         let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, mark(*version))).collect();
         // Another version policy is no reason to load the versions again that it still selects.
-        let settings = Some(opened.settings_mark(location.directory));
+        let settings = Some(settings_mark(&opened.draft, location.directory));
         let is_same = serving.shared == Some(*shared) || serving.settings == settings;
         let changes = VersionChanges { settings, ..version_changes(&serving.versions, &wanted, is_same) };
         progress.set_stage(LoadStage::Loading);

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::control::loading::loaded_version::LoadBasis;
 use crate::control::loading::model_loader::regrouped::RegroupedSpec;
 use crate::control::loading::placement::WorkerLoad;
 use crate::control::serving::plan::RunTimePlaces;
@@ -51,9 +52,9 @@ pub struct PreparedUpdate {
     served: Arc<ServedModel>,
     model_queue: Arc<ModelQueue>,
     spec: Arc<ModelSpec>,
-    /// The same as the model's code is told it.
-    configured: Arc<ModelSpec>,
-    /// The one that it was told last.
+    /// The basis of the next update, with the configuration that the model's code is told.
+    basis: Arc<LoadBasis>,
+    /// The configuration that it was told last.
     told: Arc<ModelSpec>,
     update: InstanceUpdate,
     /// The parkings of the new instances.
@@ -67,8 +68,8 @@ pub struct PreparedUpdate {
 pub struct UpdatedVersion {
     /// Its number.
     pub version: u64,
-    /// Its configuration as the model's code is told it.
-    pub configured: Arc<ModelSpec>,
+    /// The basis of its next update.
+    pub basis: Arc<LoadBasis>,
     /// The workers of the new instances; `None` without any.
     pub workers: Option<StartedWorkers>,
     /// The parkings of the instances that leave and have no sequences to wait for.
@@ -84,7 +85,7 @@ impl PreparedUpdate {
     pub fn new(
         site: UpdateSite<'_>,
         serving: &ServingWorkers,
-        RegroupedSpec { spec, configured, told, .. }: &RegroupedSpec,
+        RegroupedSpec { spec, basis, told, .. }: &RegroupedSpec,
         load: WorkerLoad,
     ) -> Result<Option<Self>, Error> {
         let served = &serving.served;
@@ -97,7 +98,7 @@ impl PreparedUpdate {
             served: Arc::clone(served),
             model_queue: Arc::clone(model_queue),
             spec: Arc::clone(spec),
-            configured: Arc::clone(configured),
+            basis: Arc::clone(basis),
             told: Arc::clone(told),
             update,
             joined: joined.unwrap_or_default(),
@@ -125,7 +126,7 @@ impl PreparedUpdate {
             self.model_queue.give_up(&self.joined);
             error
         };
-        self.served.loaded.prepare_instances(&self.configured, &seats).map_err(free)?;
+        self.served.loaded.prepare_instances(&self.basis.configured, &seats).map_err(free)?;
         if seats.is_empty() {
             return Ok(());
         }
@@ -149,7 +150,7 @@ impl PreparedUpdate {
 
     /// The new instances take batches from now on, and those that are not wanted no others.
     pub fn commit(self) -> UpdatedVersion {
-        let Self { served, model_queue, spec, configured, update, joined, workers, .. } = self;
+        let Self { served, model_queue, spec, basis, update, joined, workers, .. } = self;
         let added = joined.iter().zip(&update.added).map(|(index, (_, group))| (*index, *group));
         let serving = update.kept.iter().copied().chain(added).collect();
         let change = InstanceChange { serving, leaving: update.removed };
@@ -165,7 +166,7 @@ impl PreparedUpdate {
         ));
         // A sequence may go on for as long as its client likes.
         let leaving = if served.spec.sequence.is_some() { Vec::new() } else { change.leaving };
-        UpdatedVersion { version: served.version, configured, workers, leaving }
+        UpdatedVersion { version: served.version, basis, workers, leaving }
     }
 }
 

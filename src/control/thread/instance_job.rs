@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::control::loading::load_failure::LoadFailure;
-use crate::control::loading::loaded_version::LoadBasis;
-use crate::control::loading::model_loader::regrouped::{LoadedBefore, RegroupedSpec};
+use crate::control::loading::model_loader::regrouped::{LoadedBefore, RegroupedModel, RegroupedSpec};
 use crate::control::loading::model_loader::{ModelLoader, ModelLocation};
 use crate::control::serving::instance_update::{PreparedUpdate, UpdateSite, UpdatedVersion, why_reloaded};
 use crate::control::serving::threads::{ServingWorkers, WorkerEnd};
@@ -44,24 +43,26 @@ pub(super) fn log_reload(name: &str, why: &str) {
 }
 
 impl ServingInstances {
-    /// Returns the configurations of the versions with their new instance groups; `None` if the model must be loaded.
+    /// Returns the versions with their new instance groups; `None` if the model must be loaded.
     pub(super) fn regrouped(
         &self,
         loader: &ModelLoader,
         location: ModelLocation<'_>,
         is_limited: bool,
-    ) -> Option<Vec<RegroupedSpec>> {
+    ) -> Option<RegroupedModel> {
         let before: Vec<LoadedBefore> = self.versions.iter().map(|(before, _)| before.clone()).collect();
-        let specs = loader.regrouped(location, &before)?;
-        let mut reasons = specs.iter().zip(&self.versions).filter_map(|(new, (_, workers))| match new {
+        let regrouped = loader.regrouped(location, &before)?;
+        let mut reasons = regrouped.specs.iter().zip(&self.versions).filter_map(|(new, (_, workers))| match new {
             RegroupedSpec { is_of_backend: true, .. } => Some("its backend may prefer some"),
             RegroupedSpec { spec, .. } => why_reloaded(&workers.served, spec, is_limited),
         });
         if let Some(why) = reasons.next() {
-            log_reload(&location.directory.name, why);
+            if regrouped.has_changed {
+                log_reload(&location.directory.name, why);
+            }
             return None;
         }
-        Some(specs)
+        Some(regrouped)
     }
 
     /// Makes the new instances of all versions, or none; `None` if a queue has too few places.
@@ -93,14 +94,13 @@ impl ControlThread {
         let Some(model) = self.models.get_mut(name).filter(|_| !updated.is_empty()) else { return Vec::new() };
         model.loads.succeeded += 1;
         let mut all_leaving = Vec::new();
-        for UpdatedVersion { version, configured, workers, leaving } in updated {
+        for UpdatedVersion { version, basis, workers, leaving } in updated {
             let Some(record) = model.serving.get_mut(&version) else { continue };
             let served = &record.served;
             let leaver = |(parking, end)| LeavingInstance { served: Arc::clone(served), parking, end };
             all_leaving.extend(record.worker_group.ends(&leaving).map(leaver));
             workers.into_iter().for_each(|workers| record.worker_group.adopt(workers));
-            record.basis =
-                record.basis.take().map(|basis| Arc::new(LoadBasis { configured, ..Arc::unwrap_or_clone(basis) }));
+            record.basis = Some(basis);
         }
         // Instances that stay after all are waited for no longer.
         self.finish_leaving();

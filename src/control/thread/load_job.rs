@@ -11,6 +11,7 @@ use crate::backend::threads;
 use crate::control::loading::hosted_files::{self, HostedFiles};
 use crate::control::loading::load_failure::LoadFailure;
 use crate::control::loading::loaded_version::{LoadBasis, LoadedVersion};
+use crate::control::loading::model_loader::regrouped::RegroupedModel;
 use crate::control::loading::model_loader::{ModelLoader, ModelLocation, ServingVersions};
 use crate::control::machine::cores::CorePlan;
 use crate::control::repository::model_source::ModelSource;
@@ -274,8 +275,10 @@ impl LoadJob {
         let source = located.source(&context.repositories);
         let source = source.ok_or_else(|| Error::internal("its repository no longer exists"))?;
         if let Some(outcome) = self.update_instances(context, &located, source) {
-            *updated = outcome?;
-            return Ok((Vec::new(), VersionChanges { kept: self.serving, ..VersionChanges::default() }));
+            let settings;
+            (*updated, settings) = outcome?;
+            let settings = Some(settings);
+            return Ok((Vec::new(), VersionChanges { kept: self.serving, settings, ..VersionChanges::default() }));
         }
         // Uploaded files replace all versions that serve; a configuration alone those for which it says something else.
         let serving_marks = match (is_uploaded, &located.uploaded_files) {
@@ -316,16 +319,18 @@ impl LoadJob {
 }
 
 impl LoadJob {
-    /// Updates the instances of the versions that serve, all or none. `None` if the model must be loaded.
+    /// Updates the instances of the versions that serve, all or none; returns the mark of their settings too. `None` if the
+    /// model must be loaded.
     fn update_instances(
         &self,
         context: &LoadContext,
         located: &LocatedFiles,
         source: &ModelSource,
-    ) -> Option<Result<Vec<UpdatedVersion>, LoadFailure>> {
+    ) -> Option<Result<(Vec<UpdatedVersion>, u64), LoadFailure>> {
         let serving = self.instances.as_ref().filter(|serving| located.origin == Some(serving.origin))?;
         let location = ModelLocation { source, directory: &located.directory };
-        let specs = serving.regrouped(&context.loader, location, context.limiter.is_some())?;
+        let RegroupedModel { specs, settings, .. } =
+            serving.regrouped(&context.loader, location, context.limiter.is_some())?;
         self.progress.set_stage(LoadStage::Starting);
         let own = serving.versions.iter().flat_map(|(_, workers)| &workers.placements);
         let own = own.map(|placement| placement.computes_on().to_vec());
@@ -333,7 +338,7 @@ impl LoadJob {
         let places = RunTimePlaces { settings: &context.settings, cores: &context.cores, worker_cores: &worker_cores };
         let site = UpdateSite { places, thread_hooks: &context.thread_hooks };
         match with_retries(&self.name, &context.settings, context.is_ending(), || serving.prepare(site, &specs)) {
-            Ok(Some(prepared)) => Some(Ok(prepared.into_iter().map(PreparedUpdate::commit).collect())),
+            Ok(Some(prepared)) => Some(Ok((prepared.into_iter().map(PreparedUpdate::commit).collect(), settings))),
             Ok(None) => {
                 log_reload(&self.name, "its queue has no more places for instances that are added");
                 None

@@ -253,9 +253,7 @@ fn encode_summary(
     epoch_millis: u64,
 ) {
     let (name, labels) = (family.name, labels(model));
-    let count: u64 = model.cells.iter().map(|cells| (family.count)(cells)).fold(0, u64::wrapping_add);
-    // A report of a backend may be ahead of the answer that it corrects.
-    let count = if i64::try_from(count).is_ok() { count } else { 0 };
+    let count = reports::shown(model.cells.iter().map(|cells| (family.count)(cells)).fold(0, u64::wrapping_add));
     let nanos = reports::sum(model.cells.iter().map(|cells| (family.duration)(cells)));
     let _ = writeln!(out, "{name}_count{{{labels}}} {count}\n{name}_sum{{{labels}}} {}", nanos / 1_000);
     let summaries = model.cells.iter().filter_map(|cells| cells.latency.summaries.as_deref());

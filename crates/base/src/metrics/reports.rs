@@ -145,7 +145,11 @@ impl Counter {
 
 /// The sum of counters, of which some may be differences; 0 while those are ahead of what they correct.
 pub(super) fn sum<'a>(counters: impl Iterator<Item = &'a Counter>) -> u64 {
-    let sum = counters.fold(0, |sum: u64, counter| sum.wrapping_add(counter.get()));
+    shown(counters.fold(0, |sum: u64, counter| sum.wrapping_add(counter.get())))
+}
+
+/// A sum of counters and differences as it is shown: 0 if it is below zero.
+pub(super) fn shown(sum: u64) -> u64 {
     if i64::try_from(sum).is_ok() { sum } else { 0 }
 }
 
@@ -200,6 +204,7 @@ mod tests {
         assert_eq!(sum([&shard, &corrections].into_iter()), 0);
         shard.add(7);
         assert_eq!(sum([&shard, &corrections].into_iter()), 2);
+        assert_eq!([shown(3_u64.wrapping_sub(4)), shown(0), shown(3)], [0, 0, 3]);
     }
 
     #[test]

@@ -11,8 +11,9 @@ use base::error::Error;
 use wire::proto::inference::ModelConfig;
 
 impl ConfigDraft {
-    /// Returns true if this configuration differs from the loaded one in its instance groups alone. `loaded` is what that
-    /// was read from, and `shown` what clients see of it: they may send that back with other groups.
+    /// Returns true if this configuration differs from the loaded one in its instance groups alone, apart from the version
+    /// policy. `loaded` is what that was read from, and `shown` what clients see of it: they may send that back with other
+    /// groups.
     pub fn differs_in_instances_alone(&self, loaded: &Self, shown: &ModelSpec) -> bool {
         let parts = |draft: &Self| (draft.library.clone(), draft.has_steps, draft.is_of_hub);
         if parts(self) != parts(loaded) {
@@ -29,6 +30,11 @@ impl ConfigDraft {
             shown == Some(without_groups(filled))
         };
         is_read || is_shown()
+    }
+
+    /// Returns true if it has the instance groups of another.
+    pub fn has_groups_of(&self, other: &Self) -> bool {
+        self.config.instance_group == other.config.instance_group
     }
 
     /// Returns true if it has instance groups; otherwise the defaults are used.
@@ -58,8 +64,10 @@ impl ModelSpec {
     }
 }
 
+/// All but the instance groups, and the version policy: the versions that it selects are compared themselves.
 fn without_groups(mut config: ModelConfig) -> ModelConfig {
     config.instance_group.clear();
+    config.version_policy = None;
     config
 }
 
@@ -92,7 +100,8 @@ mod tests {
         check(group, "instance_group [ { count: 4 kind: KIND_CPU }, { count: 1 } ]", true);
         check(group, "", true);
         check("", "# a remark", true);
-        check(group, "instance_group { count: 2 } version_policy { all {} }", false);
+        check(group, "instance_group { count: 3 } version_policy { all {} }", true);
+        check(group, "instance_group { count: 3 } metric_tags { key: 'a' value: 'b' }", false);
         check(group, "instance_group { count: 4 } parameters { key: 'a' value { string_value: 'b' } }", false);
         check("dynamic_batching { max_queue_delay_microseconds: 1 }", group, false);
     }

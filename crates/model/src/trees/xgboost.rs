@@ -57,7 +57,17 @@ pub(super) fn decode(document: &TreeValue<'_>, format: TreeFormat) -> Result<Tre
     if !weights.is_empty() && weights.len() != trees.len() {
         return Err(format!("it has {} weights for {} trees", weights.len(), trees.len()).into());
     }
-    Ok(TreeModel {
+    Ok(tree_model(format, feature_count, (class_count, target_count), (trees, start, link)))
+}
+
+/// A model as all of XGBoost's formats describe it.
+pub(super) fn tree_model(
+    format: TreeFormat,
+    feature_count: usize,
+    (class_count, target_count): (usize, usize),
+    (trees, start, link): (Vec<DecisionTree>, Vec<f64>, ScoreLink),
+) -> TreeModel {
+    TreeModel {
         format,
         feature_count,
         target_count,
@@ -68,7 +78,7 @@ pub(super) fn decode(document: &TreeValue<'_>, format: TreeFormat) -> Result<Tre
         divisors: Vec::new(),
         offsets: Vec::new(),
         link,
-    })
+    }
 }
 
 /// The classes and the targets of a model, as its file says.

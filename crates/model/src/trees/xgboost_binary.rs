@@ -17,9 +17,9 @@
 //! Attributes and metrics follow, which change no answer. It has no categorical splits and no leaves of several values.
 
 use crate::trees::field_reader::FieldReader;
-use crate::trees::xgboost::{BaseMargin, objective_of, output_counts, unserved_booster, weighted};
+use crate::trees::xgboost::{BaseMargin, objective_of, output_counts, tree_model, unserved_booster, weighted};
 use crate::trees::{
-    Arithmetic, DecisionTree, SplitTest, TreeFault, TreeFormat, TreeModel, TreeNode, TreeOutput, TreeSplit, features,
+    DecisionTree, SplitTest, TreeFault, TreeFormat, TreeModel, TreeNode, TreeOutput, TreeSplit, features,
 };
 
 /// The first bytes of a file since XGBoost 1.1.
@@ -90,18 +90,7 @@ pub(super) fn decode(file: &[u8]) -> Result<TreeModel, TreeFault> {
             tree.values.iter_mut().for_each(|value| *value = weighted(*value, weight));
         }
     }
-    Ok(TreeModel {
-        format: TreeFormat::XgboostBinary,
-        feature_count,
-        target_count,
-        class_count,
-        arithmetic: Arithmetic::Single,
-        trees,
-        start,
-        divisors: Vec::new(),
-        offsets: Vec::new(),
-        link,
-    })
+    Ok(tree_model(TreeFormat::XgboostBinary, feature_count, (class_count, target_count), (trees, start, link)))
 }
 
 fn decode_trees(reader: &mut FieldReader<'_>) -> Result<Vec<DecisionTree>, TreeFault> {
