@@ -27,7 +27,7 @@ pub struct RegroupedModel {
     pub specs: Vec<RegroupedSpec>,
     /// False if they are those of before, written in another way.
     pub has_changed: bool,
-    /// The mark of all but the version policy, as of a load ([`settings_mark`]).
+    /// The mark of all but the version policy, as of a load.
     pub settings: u64,
 }
 
