@@ -103,7 +103,9 @@ fn models(weights: &str) -> Folder {
 fn command(repository: &Path, port: u16, more: &[&str]) -> (Command, Ports) {
     let ports = Ports::free();
     let port = format!("--cache-config=redis,port={port}");
-    let flags = [&["--shards=1", "--cache-config=redis,host=127.0.0.1", &port], more].concat();
+    // A machine that is busy with other tests may take long: an answer that comes later is a miss, and is not stored.
+    let patient = ["--cache-config=redis,socket_timeout=10000", "--cache-config=redis,wait_timeout=10000"];
+    let flags = [&["--shards=1", "--cache-config=redis,host=127.0.0.1", &port], &patient[..], more].concat();
     (Server::command(repository, &flags, ports), ports)
 }
 
@@ -317,7 +319,8 @@ fn a_redis_that_never_answers_delays_no_request_beyond_the_limit() {
     );
     for answers in [0, 1] {
         let port = silent_after(answers);
-        let mut server = serve(&repository, port, &["--cache-config=redis,socket_timeout=100"]);
+        let limits = ["--cache-config=redis,socket_timeout=100", "--cache-config=redis,wait_timeout=100"];
+        let mut server = serve(&repository, port, &limits);
         let mut took = [(); 20].map(|()| {
             let start = Instant::now();
             is_hit(&server, "fast", [1.0, 2.0]);
