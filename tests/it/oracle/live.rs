@@ -6,7 +6,14 @@
 
 #![expect(clippy::disallowed_types, reason = "tests that time arrivals take turns at the machine")]
 
-use std::{path::Path, sync::Mutex, thread};
+use std::{
+    path::Path,
+    sync::{
+        RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
 
 use crate::oracle::{
     answer::Client,
@@ -17,21 +24,25 @@ use crate::oracle::{
     recording::{self, Entry},
     script::Script,
     scripts::{self, SCRIPTS},
-    suites::SUITES,
+    suites::{SUITES, Suite},
 };
 use crate::support::{
     folder::Folder,
     repository::{self, Flavour},
     server::Server,
+    skipped::is_asked_for,
     triton,
 };
 
-/// One Triton at a time: the scripts are played against the clock.
-static TURN: Mutex<()> = Mutex::new(());
+/// No other Triton while scripts are played against the clock.
+static TURN: RwLock<()> = RwLock::new(());
+
+/// Suites at a time: a tritonserver waits for its models more than it computes.
+const SUITES_AT_ONCE: usize = 3;
 
 #[test]
 fn triton_answers_as_recorded_and_deuteron_as_decided() {
-    let _turn = TURN.lock();
+    let _turn = TURN.read();
     let cases = cases::all();
     let folder = repository::write(Flavour::Triton);
     let ask = || Some(ask_all(&mut triton::start(folder.path())?, folder.path(), &cases));
@@ -52,7 +63,10 @@ fn triton_answers_as_recorded_and_deuteron_as_decided() {
 
 #[test]
 fn both_servers_make_the_same_batches_of_the_same_arrivals() {
-    let _turn = TURN.lock();
+    if !is_asked_for("batches") {
+        return;
+    }
+    let _turn = TURN.write();
     let [ours, theirs] = [Flavour::Deuteron, Flavour::Triton].map(|flavour| {
         let folder = Folder::new("scripts");
         SCRIPTS.iter().for_each(|script| script.write(flavour, folder.path()));
@@ -79,29 +93,38 @@ fn both_servers_make_the_same_batches_of_the_same_arrivals() {
 
 #[test]
 fn triton_answers_each_suite_as_recorded_and_deuteron_as_decided() {
-    let _turn = TURN.lock();
-    for suite in SUITES {
-        let cases = (suite.cases)();
-        let [ours, theirs] = [Flavour::Deuteron, Flavour::Triton].map(|flavour| {
-            let folder = Folder::new("suite");
-            (suite.write)(flavour, folder.path());
-            folder
-        });
-        let ask = || Some(ask_all(&mut triton::start_with(theirs.path(), suite.flags)?, theirs.path(), &cases));
-        let Some(live) = ask_again(Some(suite.name), ask) else { return };
-        if std::env::var_os("UPDATE_EXPECT").is_some() {
-            recording::write(Some(suite.name), &live);
-            continue;
+    let _turn = TURN.read();
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..SUITES_AT_ONCE {
+            scope.spawn(|| while SUITES.get(next.fetch_add(1, Ordering::Relaxed)).is_some_and(play) {});
         }
-        complain(&changes(Some(suite.name), &live));
-        let Some(mut server) = suite.deuteron(ours.path()) else { continue };
-        let deuteron = ask_all(&mut server, ours.path(), &cases);
-        let answers = cases.iter().zip(&live).zip(&deuteron);
-        let pairs: Vec<_> = answers
-            .map(|((case, triton), deuteron)| Pair { case, triton: &triton.answer, deuteron: &deuteron.answer })
-            .collect();
-        complain(&compare::compare(&pairs, suite.differences));
+    });
+}
+
+/// Asks both servers the cases of a suite. Returns false if there is no Triton.
+fn play(suite: &Suite) -> bool {
+    let cases = (suite.cases)();
+    let [ours, theirs] = [Flavour::Deuteron, Flavour::Triton].map(|flavour| {
+        let folder = Folder::new("suite");
+        (suite.write)(flavour, folder.path());
+        folder
+    });
+    let ask = || Some(ask_all(&mut triton::start_with(theirs.path(), suite.flags)?, theirs.path(), &cases));
+    let Some(live) = ask_again(Some(suite.name), ask) else { return false };
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        recording::write(Some(suite.name), &live);
+        return true;
     }
+    complain(&changes(Some(suite.name), &live));
+    let Some(mut server) = suite.deuteron(ours.path()) else { return true };
+    let deuteron = ask_all(&mut server, ours.path(), &cases);
+    let answers = cases.iter().zip(&live).zip(&deuteron);
+    let pairs: Vec<_> = answers
+        .map(|((case, triton), deuteron)| Pair { case, triton: &triton.answer, deuteron: &deuteron.answer })
+        .collect();
+    complain(&compare::compare(&pairs, suite.differences));
+    true
 }
 
 /// Triton's answers; if they differ from the recording, the answers of a second run. Seen once, on a busy machine:

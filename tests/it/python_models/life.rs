@@ -88,7 +88,7 @@ fn an_interrupt_of_the_terminal_reaches_the_server_alone() {
 fn models_that_come_and_go_leave_nothing_behind() {
     let Some(models) = Models::new() else { return };
     // A thousand rounds take minutes.
-    let (warm, rounds) = if is_asked_for("triton") { (50, 1_000) } else { (4, 16) };
+    let (warm, rounds) = if is_asked_for("life") { (50, 1_000) } else { (4, 16) };
     let flags = ["--model-control-mode=explicit", "--load-model=slow"];
     let zoo = models.with("double slow custom_metrics").serve(&flags);
     let server = zoo.server.id();
@@ -139,7 +139,7 @@ fn many_requests_leave_the_memory_as_it_was() {
     };
     ask(40);
     let before = all();
-    ask(if is_asked_for("triton") { 5_000 } else { 120 });
+    ask(if is_asked_for("life") { 5_000 } else { 120 });
     let after = all();
     assert!(after < before + 24 * 1024, "from {before} to {after} KiB");
 }
