@@ -9,7 +9,7 @@ use crate::python_faults::{Deed, PythonServer, run, until};
 use crate::support::over::Over;
 
 /// Reloads of all models together; `DEUTERON_RELOADS` has another number for a longer run.
-const RELOADS: usize = 200;
+const RELOADS: usize = 120;
 /// Reloads after which memory is stable.
 const WARM_UP: usize = 40;
 /// Rounds of the reloads after the warm-up, with a look at memory between two.
