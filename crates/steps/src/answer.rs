@@ -1,21 +1,23 @@
 //! `answer`: the scores of begin and end of each token to the answer in a context.
 
+use std::borrow::Cow;
+
 use base::error::Error;
 use base::tensor::{Datatype, Tensor};
 
 use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
 use crate::kind::{Step, StepKind, StepPort};
-use crate::tensors::{floats, integers, of_numbers, rows_and, strings, trailing};
+use crate::tensors::{floats, integers, of_numbers, rows_and, shape_of, strings, trailing};
 use crate::texts::TextWriter;
 use crate::vector::softmax;
 
 /// The kind.
 pub const KIND: StepKind = StepKind {
     name: "answer",
-    about: "Finds the answer to a question in its context, as the pipeline `question-answering` of transformers with one window: \
+    about: "Finds the answer to a question in its context, as the pipeline `question-answering` of transformers: \
             the span of the context's tokens with the highest product of the probabilities of its begin and its end, to the \
-            borders of words. The first token, `[CLS]`, has a share of the probabilities too. Without a span, the answer is \
-            empty with score 0.",
+            borders of words. The first token, `[CLS]`, has a share of the probabilities too. Of several windows of a context the \
+            best span counts; each has its own probabilities. Without a span, the answer is empty with score 0.",
     inputs: &[
         port("starts", "Numbers [.., tokens]: the score of each token as begin of the answer."),
         port("ends", "Numbers [.., tokens]: the score of each token as end."),
@@ -23,6 +25,13 @@ pub const KIND: StepKind = StepKind {
         port("words", "Integers [.., tokens]: the word of a token, as `tokenize` writes it."),
         port("offsets", "Integers [.., tokens, 2]: where each token begins and ends in its text, in characters."),
         port("context", "BYTES [..]: the contexts."),
+        StepPort {
+            is_optional: true,
+            ..port(
+                "window_of",
+                "Integers [..]: the element of `context` that each row is of, if rows are windows, as `tokenize` writes it.",
+            )
+        },
     ],
     outputs: &[
         port("answer", "BYTES [..]: the answer."),
@@ -111,45 +120,106 @@ impl AnswerRow<'_> {
     }
 }
 
+/// The windows of a request.
+struct AnswerWindows<'a> {
+    /// Tokens of each.
+    width: usize,
+    starts: Cow<'a, [f32]>,
+    ends: Cow<'a, [f32]>,
+    texts: Cow<'a, [i64]>,
+    words: Cow<'a, [i64]>,
+    offsets: Cow<'a, [i64]>,
+    /// For each, its context.
+    contexts: Vec<usize>,
+}
+
+impl<'a> AnswerWindows<'a> {
+    /// # Errors
+    /// `InvalidArgument` if the tensors do not fit each other.
+    fn read(inputs: [&'a Tensor; 6], window_of: Option<&Tensor>, contexts: usize) -> Result<Self, Error> {
+        let [starts, ends, texts, words, offsets, context] = inputs;
+        let (rows, [width]) = trailing("starts", "[tokens]", starts)?;
+        let of = Self {
+            width,
+            starts: floats("starts", starts)?,
+            ends: floats("ends", ends)?,
+            texts: integers("texts", texts)?,
+            words: integers("words", words)?,
+            offsets: integers("offsets", offsets)?,
+            contexts: match window_of {
+                Some(tensor) => window_places(tensor, rows, contexts)?,
+                None => (0..rows).collect(),
+            },
+        };
+        let count = rows.saturating_mul(width);
+        let sizes = [
+            ("ends", ends, of.ends.len(), count),
+            ("texts", texts, of.texts.len(), count),
+            ("words", words, of.words.len(), count),
+            ("offsets", offsets, of.offsets.len(), count.saturating_mul(2)),
+            ("context", context, contexts, if window_of.is_some() { contexts } else { rows }),
+        ];
+        match sizes.iter().find(|(.., have, want)| have != want) {
+            Some((port, tensor, ..)) => {
+                let shape = &tensor.shape[..];
+                Err(Error::invalid(format!(
+                    "'{port}' must fit the {rows} rows of {width} tokens that 'starts' has, but its shape is {shape:?}"
+                )))
+            }
+            None => Ok(of),
+        }
+    }
+
+    /// For each context the characters of its answer and their probability: of its best window, the first of equals.
+    fn answers(&self, search: &AnswerSearch, contexts: usize) -> Vec<([i64; 2], f32)> {
+        let mut best = vec![([0, 0], 0.0); contexts];
+        for (window, context) in self.contexts.iter().enumerate() {
+            let place = window * self.width..(window + 1) * self.width;
+            let row = AnswerRow {
+                texts: self.texts.get(place.clone()).unwrap_or_default(),
+                words: self.words.get(place.clone()).unwrap_or_default(),
+                offsets: self.offsets.as_chunks().0.get(place.clone()).unwrap_or_default(),
+            };
+            let [starts, ends] = [&self.starts, &self.ends].map(|scores| scores.get(place.clone()).unwrap_or_default());
+            if let (Some((first, last, score)), Some(best)) = (search.span(starts, ends, &row), best.get_mut(*context))
+                && score > best.1
+            {
+                *best = (row.characters(first, last), score);
+            }
+        }
+        best
+    }
+}
+
+/// The context of each window.
+fn window_places(tensor: &Tensor, rows: usize, contexts: usize) -> Result<Vec<usize>, Error> {
+    let places = integers("window_of", tensor)?;
+    let place = |place: &i64| usize::try_from(*place).ok().filter(|place| *place < contexts);
+    let found: Option<Vec<_>> = places.iter().map(place).collect();
+    found.filter(|found| found.len() == rows).ok_or_else(|| {
+        let shape = &tensor.shape[..];
+        Error::invalid(format!(
+            "'window_of' must have for each of {rows} rows one of the {contexts} elements of 'context', from 0, but its shape is \
+             {shape:?} and its largest number {}",
+            places.iter().max().copied().unwrap_or_default()
+        ))
+    })
+}
+
 impl Step for AnswerSearch {
     fn run(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Option<Tensor>>, Error> {
-        let [Some(starts), Some(ends), Some(texts), Some(words), Some(offsets), Some(context)] = inputs else {
+        let [Some(starts), Some(ends), Some(texts), Some(words), Some(offsets), Some(context), window_of] = inputs
+        else {
             return Ok(Vec::new());
         };
-        let (rows, [tokens]) = trailing("starts", "[tokens]", starts)?;
         let contexts = strings("context", context)?;
-        let (starts_of, ends_of) = (floats("starts", starts)?, floats("ends", ends)?);
-        let (texts_of, words_of) = (integers("texts", texts)?, integers("words", words)?);
-        let offsets_of = integers("offsets", offsets)?;
-        let count = rows.saturating_mul(tokens);
-        let sizes = [
-            ("ends", ends, ends_of.len(), count),
-            ("texts", texts, texts_of.len(), count),
-            ("words", words, words_of.len(), count),
-            ("offsets", offsets, offsets_of.len(), count.saturating_mul(2)),
-            ("context", context, contexts.len(), rows),
-        ];
-        if let Some((port, tensor, ..)) = sizes.iter().find(|(.., have, want)| have != want) {
-            let shape = &tensor.shape[..];
-            return Err(Error::invalid(format!(
-                "'{port}' must fit the {rows} rows of {tokens} tokens that 'starts' has, but its shape is {shape:?}"
-            )));
-        }
-        let (mut answers, mut scores) = (TextWriter::default(), Vec::with_capacity(rows));
+        let windows =
+            AnswerWindows::read([*starts, *ends, *texts, *words, *offsets, *context], *window_of, contexts.len())?;
+        let (mut answers, mut scores) = (TextWriter::default(), Vec::with_capacity(contexts.len()));
         let [mut begins, mut stops] = [const { Vec::new() }; 2];
-        for (index, text) in contexts.iter().enumerate() {
-            let place = index * tokens..(index + 1) * tokens;
-            let row = AnswerRow {
-                texts: texts_of.get(place.clone()).unwrap_or_default(),
-                words: words_of.get(place.clone()).unwrap_or_default(),
-                offsets: offsets_of.as_chunks().0.get(place.clone()).unwrap_or_default(),
-            };
-            let of_row = |values: &[f32]| values.get(place.clone()).unwrap_or_default().to_vec();
-            let found = self.span(&of_row(&starts_of), &of_row(&ends_of), &row);
-            let ([start, end], score) = match found {
-                Some((first, last, score)) => (row.characters(first, last), score),
-                None => ([0, 0], 0.0),
-            };
+        for ((index, text), ([start, end], score)) in
+            contexts.iter().enumerate().zip(windows.answers(self, contexts.len()))
+        {
             let text = std::str::from_utf8(text);
             let text =
                 text.map_err(|_| Error::invalid(format!("'context' has the element {index} that is not UTF-8")))?;
@@ -163,7 +233,10 @@ impl Step for AnswerSearch {
             begins.push(start);
             stops.push(end);
         }
-        let shape = rows_and(starts, 1, &[]);
+        let shape = match window_of {
+            Some(_) => shape_of(&[contexts.len()]),
+            None => rows_and(starts, 1, &[]),
+        };
         let numbers = |values| Some(Tensor { shape: shape.clone(), ..of_numbers(Datatype::Int64, &[], values) });
         Ok(vec![
             Some(answers.into_tensor(shape.clone())),
@@ -227,6 +300,44 @@ mod tests {
         high[3] = 8.0;
         check(high, [0.0, 0.0, 0.0, 0.0, 5.0, 6.0, 0.0, 0.0], "", ("Zoë Müller", [0, 10]));
         check(high, [0.0, 0.0, 0.0, 0.0, 5.0, 6.0, 0.0, 0.0], "\"max_tokens\": 1", ("Müller", [4, 10]));
+    }
+
+    #[test]
+    fn the_best_window_of_a_context_has_its_answer() {
+        let low = [0.0; 8];
+        let high = |place: usize, score: f32| std::array::from_fn(|index| if index == place { score } else { 0.0 });
+        let rows = [inputs(high(3, 2.0), low, ""), inputs(high(5, 7.0), low, ""), inputs(high(3, 7.0), low, "")];
+        let joined = |port: usize| {
+            let first = &rows[0][port].1;
+            let contents = rows.iter().map(|row| &row[port].1.contents[..]).collect::<Vec<_>>().concat();
+            let shape = std::iter::once(3).chain(first.shape[1..].iter().copied()).collect();
+            Tensor { shape, contents: contents.into(), ..first.clone() }
+        };
+        let tensors: Vec<_> = (0..5).map(joined).collect();
+        let contexts = of_strings(&[2], ["Zoë Müller.", "Max Meier."]);
+        let run_of = |window_of: Vec<i64>| {
+            let window_of = longs(&[window_of.len()], window_of);
+            let names = ["starts", "ends", "texts", "words", "offsets"];
+            let mut given: Vec<_> = names.into_iter().zip(&tensors).collect();
+            given.extend([("context", &contexts), ("window_of", &window_of)]);
+            run("answer", &given, &OUTPUTS, "")
+        };
+        let got = run_of(vec![0, 0, 1]).unwrap();
+        assert_eq!(strings("", &got[0]).unwrap(), ["Müller".as_bytes(), b"Max"]);
+        assert_eq!(got[0].shape[..], [2]);
+        let scores = floats("", &got[1]).unwrap();
+        assert!(scores[0] == scores[1], "each window has its own probabilities: {scores:?}");
+        // A context without a window.
+        let got = run_of(vec![0, 0, 0]).unwrap();
+        assert_eq!(strings("", &got[0]).unwrap()[1], b"");
+        for (window_of, largest) in [(vec![0, 0], 0), (vec![0, 0, 2], 2), (vec![0, -1, 1], 1)] {
+            let shape = [window_of.len()];
+            let want = format!(
+                "'window_of' must have for each of 3 rows one of the 2 elements of 'context', from 0, but its shape is \
+                 {shape:?} and its largest number {largest}"
+            );
+            assert_eq!(run_of(window_of).unwrap_err(), want);
+        }
     }
 
     #[test]

@@ -76,6 +76,12 @@ pub trait Step: Send + Sync {
         None
     }
 
+    /// The output port with the row of the request that each row of the outputs is from, `[rows]`, if the step makes several rows
+    /// of one. Such a step always writes it.
+    fn row_sources(&self) -> Option<usize> {
+        None
+    }
+
     /// The tokenizer of the step, if it has one, for interfaces that show tokens.
     fn tokenizer(&self) -> Option<&dyn ShowsTokens> {
         None

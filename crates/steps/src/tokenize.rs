@@ -16,6 +16,7 @@ mod rules;
 mod settings;
 mod shown;
 mod template;
+mod windows;
 
 use base::error::Error;
 use base::tensor::{Datatype, Tensor};
@@ -27,6 +28,7 @@ use self::prompts::Prompts;
 use self::rows::{Form, TokenRows};
 use self::rules::{EncodingRules, RowCut};
 use self::settings::{Padding, Width, read_padding, read_truncation};
+use self::windows::Windows;
 use crate::fields::{Field, FieldDefault, FieldKind, StepFields};
 use crate::kind::{Step, StepKind, StepPadding, StepPort};
 use crate::limits::{TEXT_SIZE_MAX, TOKENS_MAX};
@@ -111,6 +113,12 @@ pub const KIND: StepKind = StepKind {
             about: "[N, T]: 1 for a token whose vector counts, 0 for one of `skip_tokens` and padding.",
             is_optional: false,
         },
+        StepPort {
+            name: "window_of",
+            about: "[N]: the row of `text` that each row of the outputs is from, from 0 (`overflow_to_sample_mapping`). With `stride` \
+                    all outputs have a row for each window.",
+            is_optional: false,
+        },
     ],
     fields: FIELDS,
     is_short: false,
@@ -165,6 +173,14 @@ const FIELDS: &[Field] = &[
         default: FieldDefault::Json("\"longest_first\""),
         about: "The text of a pair that is shortened if a row has more than `max_length` tokens; `file` does as the \
                 `tokenizer.json` says, and `refuse` makes it an error. If no length is known, nothing is shortened.",
+    },
+    Field {
+        name: "stride",
+        kind: FieldKind::Integer(0, TOKENS_MAX as i64),
+        default: FieldDefault::Unset,
+        about: "Makes windows of a pair that is too long, in place of cutting it off: each row has the first text and a part of the \
+                second, which shares this number of tokens with the part before (`return_overflowing_tokens`). Needs \
+                `\"truncation\": \"only_second\"` and the output `window_of`.",
     },
     Field {
         name: "max_length",
@@ -236,12 +252,14 @@ struct Tokenize {
     first_position: u32,
     /// Rows with more tokens are refused.
     refused_above: Option<usize>,
+    windows: Option<Windows>,
     /// For each output, true if the list connects it.
-    wanted: [bool; 10],
+    wanted: [bool; 11],
 }
 
 const OFFSETS: usize = 4;
 const LENGTH: usize = 5;
+const WINDOW_OF: usize = 10;
 
 impl Tokenize {
     fn build(fields: &StepFields<'_>) -> Result<Self, Error> {
@@ -250,8 +268,10 @@ impl Tokenize {
         let is_pair = fields.is_connected(1);
         let truncation = read_truncation(fields, &file, &config, is_pair)?;
         let padding = read_padding(fields, &file, &config, truncation.length)?;
+        let windows = Windows::read(fields, truncation.length)?;
         let rules = EncodingRules {
-            truncation: truncation.params,
+            // Windows have all tokens.
+            truncation: truncation.params.filter(|_| windows.is_none()),
             adds_special_tokens: fields.flag("add_special_tokens"),
             has_offsets: fields.is_wanted(OFFSETS),
             is_pair,
@@ -267,12 +287,15 @@ impl Tokenize {
             expansion,
             first_position: fields.count("first_position").and_then(|first| u32::try_from(first).ok()).unwrap_or(0),
             refused_above: truncation.refused_above,
+            windows,
             wanted: std::array::from_fn(|output| fields.is_wanted(output)),
         })
     }
 
-    fn encoded(&self, given: &GivenRows<'_>) -> Result<TokenRows, String> {
+    /// The rows of a request, and the text that each is from.
+    fn encoded(&self, given: &GivenRows<'_>) -> Result<(TokenRows, Vec<usize>), String> {
         let mut rows = TokenRows::new(given.texts.len());
+        let mut sources = Vec::with_capacity(given.texts.len());
         let mut prefixed = String::new();
         for (index, text) in given.texts.iter().enumerate() {
             let cut = given.cuts.get(index).copied().unwrap_or_default();
@@ -292,6 +315,7 @@ impl Tokenize {
             } else {
                 self.encoder.take_ids(ids, cut, &mut rows)
             };
+            let encoded = encoded.and_then(|()| self.windows.map_or(Ok(()), |windows| windows.divide(&mut rows)));
             encoded.map_err(|why| format!("'text' has the element {index} that cannot be tokenized: {why}"))?;
             let length = rows.row_mut().len();
             if let Some(most) = self.refused_above.filter(|most| length > *most) {
@@ -302,12 +326,14 @@ impl Tokenize {
             let name = given.prompts.get(index).map(|(name, _)| *name);
             self.expansion.apply(name, &mut rows);
             rows.end_row()?;
+            sources.resize(rows.count(), index);
         }
-        Ok(rows)
+        Ok((rows, sources))
     }
 
-    fn outputs(&self, form: &Form, rows: &TokenRows) -> Vec<Option<Tensor>> {
-        let [ids, mask, type_ids, special_mask, offsets, length, positions, texts, words, keep] = self.wanted;
+    fn outputs(&self, form: &Form, rows: &TokenRows, sources: &[usize]) -> Vec<Option<Tensor>> {
+        let [ids, mask, type_ids, special_mask, offsets, length, positions, texts, words, keep, window_of] =
+            self.wanted;
         vec![
             ids.then(|| form.tensor(rows, |token| token.id)),
             mask.then(|| form.mask(rows)),
@@ -319,6 +345,7 @@ impl Tokenize {
             texts.then(|| form.tensor(rows, |token| token.text)),
             words.then(|| form.tensor(rows, |token| token.word)),
             keep.then(|| form.kept(rows)),
+            window_of.then(|| form.counts(sources)),
         ]
     }
 }
@@ -350,17 +377,21 @@ impl Step for Tokenize {
         };
         let ids = numbers.as_ref().map_or_else(Vec::new, |(numbers, width)| rows_of_ids(numbers, *width));
         let given = GivenRows { texts, pairs, prompts, cuts, ids };
-        let rows = guarded(|| self.encoded(&given)).map_err(Error::invalid)?;
+        let (rows, sources) = guarded(|| self.encoded(&given)).map_err(Error::invalid)?;
         let form = self.padding.form(&rows, self.datatype)?;
-        Ok(self.outputs(&form, &rows))
+        Ok(self.outputs(&form, &rows, &sources))
     }
 
     fn padding(&self) -> Option<StepPadding> {
         let Padding { width: Width::Longest, multiple, is_left, pad } = self.padding else { return None };
         let before_first = f64::from(self.first_position.saturating_sub(1));
         let numbers = [f64::from(pad.id), 0.0, f64::from(pad.type_id), 1.0, 0.0].map(Some).into_iter().chain([None]);
-        let numbers = numbers.chain([before_first, 0.0, 0.0, 0.0].map(Some)).collect();
+        let numbers = numbers.chain([before_first, 0.0, 0.0, 0.0].map(Some)).chain([None]).collect();
         Some(StepPadding { numbers, lengths: LENGTH, multiple: u32::try_from(multiple).unwrap_or(u32::MAX), is_left })
+    }
+
+    fn row_sources(&self) -> Option<usize> {
+        self.windows.is_some().then_some(WINDOW_OF)
     }
 
     fn tokenizer(&self) -> Option<&dyn ShowsTokens> {
@@ -494,6 +525,34 @@ mod tests {
         assert_eq!(numbers(&got[2]), [0, 0, 0, 0, 1, 1, 1]);
         // Without the second text, which is optional.
         assert_eq!(numbers(&run(&step, &text, None).unwrap()[0]), [2, 7, 7, 7, 7, 3]);
+    }
+
+    #[test]
+    fn a_pair_that_is_too_long_becomes_windows() {
+        let windows = r#", "pad_id": 0, "max_length": 7, "truncation": "only_second", "stride": "#;
+        let step = list(&format!("{windows}1"), &tokenizer_json(""), "", true).unwrap();
+        let (text, pair) = (of_strings(&[2], ["a a", "a"]), of_strings(&[2], ["b hello b b", "b"]));
+        let got = run(&step, &text, Some(&pair)).unwrap();
+        let rows = [2, 7, 7, 3, 8, 4, 3, 2, 7, 7, 3, 4, 8, 3, 2, 7, 7, 3, 8, 8, 3, 2, 7, 3, 8, 3, 0, 0];
+        assert_eq!((&got[0].shape[..], numbers(&got[0])), (&[4, 7][..], rows.to_vec()));
+        assert_eq!(numbers(&got[4])[22..26], [2, 7, 8, 9], "places are those in the whole text");
+        assert_eq!(numbers(&got[5]), [7, 7, 7, 5]);
+        assert_eq!(numbers(&got[10]), [0, 0, 0, 1]);
+        let check = |text: &str, want: &str| {
+            let got = run(&step, &of_strings(&[1], [text]), Some(&of_strings(&[1], ["b b b"])));
+            let want = format!("'text' has the element 0 that cannot be tokenized: {want}");
+            assert_eq!(got.err(), Some(want), "{text}");
+        };
+        check("a a a", "the first text leaves 1 tokens for the second, of which windows share 1");
+        check(&"a ".repeat(9), "the first text leaves 0 tokens for the second, of which windows share 1");
+        let fault = |parameters: &str, want: &str| {
+            let got = list(parameters, &tokenizer_json(""), "", true).err();
+            assert_eq!(got, Some(format!("\"stride\": {want}")), "{parameters}");
+        };
+        fault(&format!("{windows}7"), "must be less than the 7 tokens of a row");
+        fault(r#", "pad_id": 0, "stride": 1"#, "needs \"truncation\": \"only_second\", the text that windows divide");
+        let expansion = r#", "expansion": {"prompt": "q", "length": 4}"#;
+        fault(&format!("{windows}1{expansion}"), "cannot be given with \"expansion\"");
     }
 
     #[test]

@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_queue::{ArrayQueue, SegQueue};
 
+use crate::batch::join_rows;
 use crate::stepped::padding::{OutputAxes, PaddedInputs, PaddedOutputs, PaddedRows};
 use crate::{Answer, AnswerSink, ExecutionCounter, Responder, Ticket};
 use base::error::{Code, Error};
+use base::tensor::Tensor;
 use base::time::Stamps;
 use model::parameters::Parameters;
 
 /// A request in several runs.
 pub(super) struct Assembly {
-    inputs: Arc<PaddedInputs>,
-    axes: OutputAxes,
-    pub(super) rows: PaddedRows,
+    joining: Joining,
     /// Gone once the request is answered.
     responder: ArrayQueue<Responder>,
     sink: Option<Arc<dyn AnswerSink>>,
@@ -30,6 +30,14 @@ pub(super) struct Assembly {
     left: AtomicUsize,
 }
 
+/// The way in which the outputs of the runs become those of the request.
+pub(super) enum Joining {
+    /// Rows in the order of their lengths, each run padded to its longest.
+    Padded { inputs: Arc<PaddedInputs>, axes: OutputAxes, rows: PaddedRows },
+    /// Rows one after the other, all of one shape: the number of rows in each run.
+    InOrder(Vec<u32>),
+}
+
 struct AnsweredPart {
     part: PaddedOutputs,
     stamps: Stamps,
@@ -39,31 +47,14 @@ struct AnsweredPart {
 
 impl Assembly {
     /// A request in `runs` runs.
-    pub(super) fn new(
-        inputs: &Arc<PaddedInputs>,
-        axes: OutputAxes,
-        rows: PaddedRows,
-        mut responder: Responder,
-        runs: usize,
-    ) -> Arc<Self> {
+    pub(super) fn new(joining: Joining, mut responder: Responder, runs: usize) -> Arc<Self> {
         let (sink, ticket, stamps) = (responder.sink.clone(), responder.ticket, responder.stamps);
         let executions = responder.executions.take();
         let place = ArrayQueue::new(1);
         // There is room for one.
         let _ = place.push(responder);
-        let (inputs, left) = (Arc::clone(inputs), AtomicUsize::new(runs));
-        Arc::new(Self {
-            inputs,
-            axes,
-            rows,
-            responder: place,
-            sink,
-            ticket,
-            stamps,
-            executions,
-            parts: SegQueue::new(),
-            left,
-        })
+        let left = AtomicUsize::new(runs);
+        Arc::new(Self { joining, responder: place, sink, ticket, stamps, executions, parts: SegQueue::new(), left })
     }
 
     /// The responder of one run of some rows, in `width` places.
@@ -127,9 +118,23 @@ impl Assembly {
             responder.set_parameters(*parameters);
         }
         let parts: Vec<_> = answered.into_iter().map(|part| part.part).collect();
-        let joined = self.inputs.join(&parts, &self.axes, &self.rows);
+        let joined = self.joining.join(parts);
         let apart = || Error::internal("the model's outputs for rows in several runs do not fit together");
         responder.send(joined.ok_or_else(apart));
+    }
+}
+
+impl Joining {
+    /// The outputs of all runs; `None` if they do not fit together.
+    fn join(&self, mut parts: Vec<PaddedOutputs>) -> Option<Vec<Tensor>> {
+        match self {
+            Self::Padded { inputs, axes, rows } => inputs.join(&parts, axes, rows),
+            Self::InOrder(rows) => {
+                parts.sort_by_key(|part| part.rows.first().copied());
+                let shares: Vec<_> = parts.into_iter().map(|part| part.outputs).collect();
+                join_rows(&shares, rows)
+            }
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::task::Waker;
 use crate::stepped::calls::Calls;
 use crate::stepped::padded::{PaddedInstance, ReadyRequest};
 use crate::stepped::progress::{Advanced, Progress};
+use crate::stepped::windows::in_shares;
 use crate::{Batch, InFlightState, Instance, Request, RunWatch, Threads, announce_answers};
 use base::tensor::{Shape, Tensor};
 use base::time::Clock;
@@ -110,7 +111,11 @@ impl SteppedInstance {
             let rows = whole.iter().filter_map(|ready| Some((&ready.request, ready.rows.as_ref()?)));
             padded.padding.proof.begin(&padded.padding.inputs, rows)
         });
-        let whole = whole.into_iter().map(|ready| ready.request);
+        let divides_rows = steps.engine.as_ref().is_some_and(|engine| engine.has_batch_axis());
+        let whole = whole.into_iter().flat_map(|ready| match divides_rows {
+            true => in_shares(ready.request, spec.rows_max, clock),
+            false => vec![ready.request],
+        });
         for mut requests in groups_of(spec, steps, whole, clock) {
             let rows = rows_of(&requests);
             for (index, request) in requests.iter_mut().enumerate() {

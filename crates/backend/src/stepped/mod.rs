@@ -19,6 +19,7 @@ mod proof;
 mod shares;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::stepped::assembly::{Assembly, departed};
+use crate::stepped::assembly::{Assembly, Joining, departed};
 use crate::stepped::padding::{PaddedInputs, PaddedRows};
 use crate::stepped::proof::{Mixing, PaddingProof};
 use crate::{Answer, AnswerSink, Batch, Instance, Request, Ticket, announce_answers};
@@ -151,9 +151,9 @@ impl PaddedInstance {
             let way = match count == 1 && (!follows || width == rows.width) {
                 true => AnswerWay::Direct(Some(Box::new(request))),
                 false => {
-                    let assembly =
-                        Assembly::new(&self.padding.inputs, axes.clone(), rows.clone(), request.responder, count);
-                    AnswerWay::Joined(assembly)
+                    let inputs = Arc::clone(&self.padding.inputs);
+                    let joining = Joining::Padded { inputs, axes: axes.clone(), rows: rows.clone() };
+                    AnswerWay::Joined(Assembly::new(joining, request.responder, count))
                 }
             };
             Some(DividedRequest { inputs, details, rows, way })

@@ -218,6 +218,7 @@ fn prepare(
     let prepared = guarded(|| {
         let tensors = steps.list.tensors(run);
         let lengths = tensors.row_lengths();
+        let rows_for_model = tensors.rows_for_model().unwrap_or(request.rows);
         let named = |name: &str| tensors.get(name).cloned().or_else(|| input(spec, &request.inputs, name));
         let kept: Vec<_> = steps.kept.iter().filter_map(|name| Some((name.clone(), named(name)?))).collect();
         let engine = steps.engine.as_ref().ok_or_else(|| Error::internal("the steps have no model between them"))?;
@@ -226,17 +227,18 @@ fn prepare(
                 let (datatype, shape) = (wanted.datatype, Shape::new());
                 Ok(Tensor { datatype, shape, contents: bytes::Bytes::new() })
             }
-            tensor => prepared_input(engine, wanted, tensor, request.rows),
+            tensor => prepared_input(engine, wanted, tensor, rows_for_model),
         });
-        Ok((kept, inputs.collect::<Result<Vec<_>, _>>()?, lengths))
+        Ok((kept, inputs.collect::<Result<Vec<_>, _>>()?, rows_for_model, lengths))
     });
     match prepared {
-        Ok((kept, inputs, lengths)) => {
+        Ok((kept, inputs, rows_for_model, lengths)) => {
             request.inputs = inputs;
             let needs = std::mem::take(&mut request.responder.output_needs);
             let resume = resume.filter(|_| steps.list.has_calls_behind_model()).cloned();
             let details = resume.as_ref().and(request.details.clone());
             let (spec, steps, rows) = (Arc::clone(spec), Arc::clone(steps), request.rows);
+            request.rows = rows_for_model;
             let rest = Arc::new(RestOfSteps { spec, steps, kept, rows, needs, clock, details, resume });
             request.responder.answer_through(|inner| Arc::new(StepsBehind { inner, rest }));
             Some((request, lengths))

@@ -180,6 +180,16 @@ impl StepTensors<'_> {
         self.by_index.get(index)?.as_ref()
     }
 
+    /// The rows that the model between the steps runs for the request, if a step before it makes several of one.
+    pub fn rows_for_model(&self) -> Option<u32> {
+        let before = self.list.steps.get(..self.list.model?)?;
+        let source = before.iter().find_map(|step| match &step.work {
+            ListedWork::Own(_, work) => step.outputs.get(work.row_sources()?).copied().flatten(),
+            ListedWork::Call(_) => None,
+        });
+        u32::try_from(*self.by_index.get(source?)?.as_ref()?.shape.first()?).ok()
+    }
+
     /// The length of each row without padding, if the list [says how rows are padded](StepList::padding); `None` if they are
     /// no lengths.
     pub fn row_lengths(&self) -> Option<Vec<u32>> {

@@ -58,6 +58,16 @@ impl TokenRows {
         self.tokens.get_mut(self.complete..).unwrap_or_default()
     }
 
+    /// Moves the tokens of that row out.
+    pub fn take_row(&mut self) -> Vec<RowToken> {
+        self.tokens.split_off(self.complete.min(self.tokens.len()))
+    }
+
+    /// The number of complete rows.
+    pub const fn count(&self) -> usize {
+        self.lengths.len()
+    }
+
     /// Shortens that row to `length` tokens: the last ones go that are not special.
     pub fn shorten_row(&mut self, length: usize) {
         let mut excess = self.tokens.len().saturating_sub(self.complete).saturating_sub(length);
@@ -189,16 +199,20 @@ impl Form {
 
     /// A tensor [rows] with the number of tokens without padding.
     pub fn lengths(&self, rows: &TokenRows) -> Tensor {
-        let shape = [rows.lengths.len()];
-        let lengths = rows.lengths.iter();
+        self.counts(&rows.lengths)
+    }
+
+    /// A tensor [rows] with a count for each.
+    pub fn counts(&self, counts: &[usize]) -> Tensor {
+        let shape = [counts.len()];
         match self.datatype {
             Datatype::Int32 => {
-                let lengths = lengths.map(|length| i32::try_from(*length).unwrap_or(i32::MAX));
-                of_numbers(Datatype::Int32, &shape, lengths.collect())
+                let counts = counts.iter().map(|count| i32::try_from(*count).unwrap_or(i32::MAX));
+                of_numbers(Datatype::Int32, &shape, counts.collect())
             }
             _ => {
-                let lengths = lengths.map(|length| i64::try_from(*length).unwrap_or(i64::MAX));
-                of_numbers(Datatype::Int64, &shape, lengths.collect())
+                let counts = counts.iter().map(|count| i64::try_from(*count).unwrap_or(i64::MAX));
+                of_numbers(Datatype::Int64, &shape, counts.collect())
             }
         }
     }
