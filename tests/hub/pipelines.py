@@ -40,7 +40,7 @@ def answers(folder):
     ask = pipeline("question-answering", **saved(folder, BertForQuestionAnswering, ["LABEL_0", "LABEL_1"]))
     for question, context in zip(QUESTIONS, CONTEXTS):
         # The pipeline has windows of 384 tokens: those of a network with 64 positions are 64.
-        found = ask(question=question, context=context, max_seq_len=64)
+        found = ask(question=question, context=context, max_seq_len=64, doc_stride=32)
         yield {"model": "answers", "inputs": {"question": [question], "context": [context]},
                "outputs": {name: [found[name]] for name in ("answer", "score", "start", "end")}}
 

@@ -11,6 +11,11 @@ use crate::sentence::Modules;
 use crate::texts::{TOKENIZER_CONFIG, TokenizeText};
 use crate::write::{self, IoText, StepText, StepsText};
 
+/// Tokens of a window: the pipeline's `max_seq_len`.
+const WINDOW_LENGTH: usize = 384;
+/// Tokens that windows share: its `doc_stride`.
+const STRIDE: usize = 128;
+
 /// Derives the model.
 ///
 /// # Errors
@@ -28,13 +33,13 @@ pub fn derive(
     {
         return Err(settings.unsupported("padding_side", "is \"left\", which has the context before the question"));
     }
-    let tokens = TokenizeText::new(folder, modules, config, graph, &[("text", "question"), ("pair", "context")])?;
-    // A part of a context could hide the answer: a pair that is too long is refused.
-    let tokens = match tokens.length_max {
-        Some(_) => tokens.with("truncation", "refuse"),
-        None => tokens,
-    };
+    let inputs = [("text", "question"), ("pair", "context")];
+    let tokens = TokenizeText::of_at_most(Some(WINDOW_LENGTH), folder, modules, config, graph, &inputs)?;
+    // Windows of a context that is too long, as the pipeline `question-answering` of transformers makes them.
+    let stride = (tokens.length_max.unwrap_or(WINDOW_LENGTH) / 2).min(STRIDE);
+    let tokens = tokens.with("truncation", "only_second").raw("stride", &stride.to_string());
     let tokens = tokens.also("texts", "token_text").also("words", "token_word").also("offsets", "token_offsets");
+    let tokens = tokens.also("window_of", "window_of");
     let mut steps = StepsText::default();
     steps.push(tokens.into_step());
     steps.push_model();
@@ -45,6 +50,7 @@ pub fn derive(
         ("words", "token_word"),
         ("offsets", "token_offsets"),
         ("context", "context"),
+        ("window_of", "window_of"),
     ];
     let outputs = [("answer", "answer"), ("score", "score"), ("start", "start"), ("end", "end")];
     steps.push(StepText::new("answer").ports("inputs", &inputs).ports("outputs", &outputs));

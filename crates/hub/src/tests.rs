@@ -353,7 +353,8 @@ fn an_answer_has_its_place_in_the_context() {
     assert_eq!(derived.task.name(), "question answering");
     for part in [
         r#""inputs": {"text": "question", "pair": "context"}"#,
-        r#""max_length": 512, "truncation": "refuse""#,
+        r#""max_length": 384, "truncation": "only_second", "stride": 128"#,
+        r#""window_of": "window_of""#,
         r#""starts": "start_logits", "ends": "end_logits""#,
     ] {
         assert!(derived.steps.contains(part), "{part}: {}", derived.steps);

@@ -68,6 +68,21 @@ impl TokenizeText {
         graph: &HubGraph,
         inputs: &[(&str, &str)],
     ) -> Result<Self, Error> {
+        Self::of_at_most(None, folder, modules, config, graph, inputs)
+    }
+
+    /// The same with rows of at most `most` tokens, even if the network takes longer ones.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn of_at_most(
+        most: Option<usize>,
+        folder: &HubFolder<'_>,
+        modules: &Modules,
+        config: &ConfigFile,
+        graph: &HubGraph,
+        inputs: &[(&str, &str)],
+    ) -> Result<Self, Error> {
         let tokenizer = modules.place(TOKENIZER);
         if !folder.has(&tokenizer) {
             return Err(Error::invalid(format!(
@@ -82,7 +97,7 @@ impl TokenizeText {
         if settings.is_some() {
             step = step.with("config", &modules.place(TOKENIZER_CONFIG));
         }
-        let length_max = max_length(folder, modules, config, settings.as_ref())?;
+        let length_max = max_length(folder, modules, config, settings.as_ref())?.into_iter().chain(most).min();
         if let Some(length) = length_max {
             step = step.raw("max_length", &length.to_string());
         }
