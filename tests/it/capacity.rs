@@ -145,7 +145,7 @@ impl SimulatedServer {
         let batch = self.scheduler.poll_batch(now, &mut Waiting)?;
         self.idle.pop();
         batch.tokens.iter().for_each(|_| self.forecast.handle_leave(0, 1));
-        self.forecast.handle_batch(instance, batch.rows, now);
+        self.forecast.handle_batch(instance, batch.rows, 1, now);
         Some((instance, batch))
     }
 

@@ -11,6 +11,7 @@ from worker.control import Complete, Control
 from worker.imports import Imports
 from worker.life import Life
 from worker.memory import Memory
+from worker.overlap import Overlap
 from worker.requests import Log, Requests
 from worker.returns import Returns
 from worker.senders import Senders
@@ -25,6 +26,7 @@ __all__ = [
     "Life",
     "Log",
     "Memory",
+    "Overlap",
     "Requests",
     "Returns",
     "Senders",

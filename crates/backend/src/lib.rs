@@ -256,6 +256,8 @@ pub struct InFlightState {
     pub is_lost: bool,
     /// Requests of the batches in flight that have not begun: they were sent ahead, and still wait.
     pub ahead: usize,
+    /// Batches that run at the same time once it takes another; 1 for an instance that runs them in turn.
+    pub at_once: usize,
 }
 
 /// Nothing in flight: the state of an instance that answers inside [`Instance::run`].
@@ -269,6 +271,7 @@ impl Default for InFlightState {
             was_alone: false,
             is_lost: false,
             ahead: 0,
+            at_once: 1,
         }
     }
 }

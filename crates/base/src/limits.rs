@@ -232,6 +232,9 @@ pub const CONFIG_SIZE_MAX: usize = 1024 * 1024;
 /// Bytes of a Python model's file that are searched for `auto_complete_config`; a longer file is
 /// taken to have it. No one writes as much by hand.
 pub const PYTHON_FILE_SIZE_MAX: u64 = 4 * 1024 * 1024;
+/// Batches that one process of a Python model may run at once (`execute_concurrency`): each has a thread with a stack, and
+/// its inputs are in shared memory until it ends.
+pub const PYTHON_CONCURRENCY_MAX: usize = 256;
 /// Share of the process's memory, as a divisor, that one region between the server and a Python process may take
 /// (`--python-memory-bytes-max`): the same for inputs and for outputs, and the batch is in the server's memory as well.
 pub const PYTHON_MEMORY_PART: usize = 4;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use base::limits::{LOG_QUEUE_SIZE_MAX, LOG_TEXT_SIZE_MAX};
+use base::limits::{LOG_QUEUE_SIZE_MAX, LOG_TEXT_SIZE_MAX, PYTHON_CONCURRENCY_MAX};
 
 /// Bytes of one message between server and Python process: text, as tensors are in shared memory.
 pub const PYTHON_FRAME_SIZE_MAX: usize = 64 * 1024 * 1024;
@@ -35,6 +35,10 @@ pub const ENGINE_REGION_SMALL_USES: u32 = 64;
 /// Requests of one Python instance whose batch has ended and that a response sender still answers: a decoupled model
 /// that never ends its requests must not collect them without bound. Beyond it the instance gets no batch.
 pub const PYTHON_OPEN_REQUESTS_MAX: usize = 4096;
+/// Batches that await something in one Python process at once (`async def execute`), where the model does not say: enough
+/// to hide awaits of many times its own computation. Each keeps its inputs in shared memory, and more batches at once are
+/// smaller ones.
+pub const PYTHON_COROUTINES_DEFAULT: usize = 16;
 /// Calls of other models, or orders, that one Python process may have in flight.
 pub const PYTHON_CALLS_MAX: usize = 1024;
 /// Bytes of a line of the log that a Python process prints; longer ones are logged in pieces. As long as a terminal's
@@ -61,6 +65,7 @@ const _: () =
     assert!(PYTHON_LINE_SIZE_MAX < LOG_TEXT_SIZE_MAX && LOG_TEXT_SIZE_MAX < LOG_QUEUE_SIZE_MAX, "a line fits");
 const _: () = assert!(PYTHON_LINE_SIZE_MAX <= PYTHON_STDERR_KEPT_MAX, "the last line is kept");
 const _: () = assert!(PYTHON_READ_SIZE <= PYTHON_DRAIN_SIZE_MAX, "something is read after the end");
+const _: () = assert!(PYTHON_COROUTINES_DEFAULT <= PYTHON_CONCURRENCY_MAX, "the default may be set too");
 const _: () = assert!(PYTHON_TEXT_SIZE_MAX < PYTHON_FRAME_SIZE_MAX, "a text fits into a message");
 const _: () = assert!(ENGINE_REGION_SIZE as u64 <= ENGINE_REGION_KEPT, "the first region is kept");
 const _: () = assert!(HOSTED_SHELLS_KEPT < HOSTED_SHELLS_MAX, "kept memory is used again");

@@ -37,6 +37,8 @@ pub struct Forecast {
     run_times: [AtomicU64; SIZE_CLASSES],
     /// The time at which each instance will be idle, in nanoseconds; 0 for now, and [`ABSENT`] for one that is not there.
     idle_at: Box<[AtomicU64]>,
+    /// Batches that each instance ran at the same time when it took the last.
+    at_once: Box<[AtomicU32]>,
     rows_max: AtomicU32,
     /// The time at which the last batch was taken, in nanoseconds.
     taken_at: AtomicU64,
@@ -54,6 +56,7 @@ impl Forecast {
             rows: (0..=levels).map(|_| AtomicUsize::new(0)).collect(),
             run_times: std::array::from_fn(|_| AtomicU64::new(0)),
             idle_at: (0..instances).map(|_| AtomicU64::new(0)).collect(),
+            at_once: (0..instances).map(|_| AtomicU32::new(1)).collect(),
             rows_max: AtomicU32::new(rows_max),
             taken_at: AtomicU64::new(0),
             rule: policy.admission,
@@ -64,7 +67,12 @@ impl Forecast {
     /// The same with room for instances that come later, up to `instances_max` in all.
     pub fn with_room(self, instances_max: usize) -> Self {
         let absent = (self.idle_at.len()..instances_max).map(|_| AtomicU64::new(ABSENT));
-        Self { idle_at: self.idle_at.into_iter().chain(absent).collect(), ..self }
+        let at_once = (self.at_once.len()..instances_max).map(|_| AtomicU32::new(1));
+        Self {
+            idle_at: self.idle_at.into_iter().chain(absent).collect(),
+            at_once: self.at_once.into_iter().chain(at_once).collect(),
+            ..self
+        }
     }
 
     /// An instance takes no batches from now on, until it is idle or takes one again.
@@ -97,10 +105,15 @@ impl Forecast {
         if self.is_batched { rows.max(1) as usize } else { 1 }
     }
 
-    /// An instance takes a batch of `rows` rows.
-    pub fn handle_batch(&self, instance: usize, rows: u32, now: Instant) {
+    /// An instance takes a batch of `rows` rows, and runs `at_once` batches at the same time, which end one after the
+    /// other.
+    pub fn handle_batch(&self, instance: usize, rows: u32, at_once: u32, now: Instant) {
         self.taken_at.store(now.as_nanos(), Ordering::Relaxed);
-        let idle_at = now + self.run_time(rows).unwrap_or_default();
+        let at_once = at_once.max(1);
+        let idle_at = now + self.run_time(rows).unwrap_or_default() / at_once;
+        if let Some(cell) = self.at_once.get(instance) {
+            cell.store(at_once, Ordering::Relaxed);
+        }
         if let Some(cell) = self.idle_at.get(instance) {
             cell.store(idle_at.as_nanos(), Ordering::Relaxed);
         }
@@ -167,9 +180,19 @@ impl Forecast {
     /// Returns the time at which the batch behind `batches` full ones starts. Instances take turns:
     /// in every round, each runs one full batch.
     fn started_at(&self, batches: usize, full: Duration, now: Instant) -> Instant {
-        let idle_at = self.idle_at.iter().map(|at| at.load(Ordering::Relaxed)).filter(|at| *at != ABSENT);
-        let mut idle_at: SmallVec<[u64; 8]> = idle_at.collect();
+        let present = self.idle_at.iter().zip(&self.at_once).map(|(at, count)| (at.load(Ordering::Relaxed), count));
+        let mut places = 0_usize;
+        let mut idle_at: SmallVec<[u64; 8]> = SmallVec::new();
+        for (at, count) in present.filter(|(at, _)| *at != ABSENT) {
+            places += count.load(Ordering::Relaxed) as usize;
+            idle_at.push(at);
+        }
         idle_at.sort_unstable();
+        if places > idle_at.len() {
+            // Batches end one by one, and each makes a place for the next.
+            let first = Instant::from_nanos(idle_at.first().copied().unwrap_or_default());
+            return first.max(now) + full.mul_f64(batches as f64 / places as f64);
+        }
         let rounds = u32::try_from(batches / idle_at.len().max(1)).unwrap_or(u32::MAX);
         let first = idle_at.get(batches % idle_at.len().max(1)).copied().unwrap_or_default();
         Instant::from_nanos(first).max(now) + full.saturating_mul(rounds)
@@ -255,9 +278,9 @@ mod tests {
     #[test]
     fn instances_that_run_are_waited_for_and_share_what_waits() {
         let forecast = forecast(2, 0);
-        forecast.handle_batch(0, 4, Instant::from_micros(1000));
+        forecast.handle_batch(0, 4, 1, Instant::from_micros(1000));
         assert_eq!(micros(&forecast, 0, 1, 1010), 1060, "the other is idle");
-        forecast.handle_batch(1, 4, Instant::from_micros(1020));
+        forecast.handle_batch(1, 4, 1, Instant::from_micros(1020));
         assert_eq!(micros(&forecast, 0, 1, 1030), 1150, "the first is idle at 1100");
         forecast.handle_request(0, 4);
         assert_eq!(micros(&forecast, 0, 1, 1030), 1220, "the second at 1120");
@@ -266,10 +289,21 @@ mod tests {
     }
 
     #[test]
+    fn batches_that_run_at_once_make_a_place_each() {
+        let forecast = forecast(1, 0);
+        forecast.handle_batch(0, 4, 5, Instant::from_micros(1000));
+        assert_eq!(micros(&forecast, 0, 4, 1000), 1120, "one of five ends after 20");
+        forecast.handle_request(0, 40);
+        assert_eq!(micros(&forecast, 0, 4, 1000), 1320, "ten batches, five at a time");
+        forecast.handle_batch(0, 4, 1, Instant::from_micros(1000));
+        assert_eq!(micros(&forecast, 0, 4, 1000), 2200, "in turn");
+    }
+
+    #[test]
     fn a_request_leaves_the_queue_when_the_full_batches_before_it_have() {
         let forecast = forecast_by(AdmissionRule::Queue, 2, 0);
         let taken = || forecast.taken_at(0, Instant::from_micros(1000)).map(|at| at.since(Instant::ZERO).as_micros());
-        forecast.handle_batch(0, 4, Instant::from_micros(1000));
+        forecast.handle_batch(0, 4, 1, Instant::from_micros(1000));
         let mut got = Vec::new();
         for _ in 0..6 {
             got.push(taken());
@@ -286,7 +320,7 @@ mod tests {
     #[test]
     fn one_request_a_second_is_let_through_where_nothing_runs() {
         let forecast = forecast(1, 0);
-        forecast.handle_batch(0, 1, Instant::from_micros(500_000));
+        forecast.handle_batch(0, 1, 1, Instant::from_micros(500_000));
         let got = [600_000, 1_499_999, 1_500_000, 1_500_000, 2_499_999, 2_500_000];
         let got = got.map(|micros| forecast.takes_probe(Instant::from_micros(micros)));
         assert_eq!(got, [false, false, true, false, false, true]);

@@ -125,6 +125,7 @@ impl Backend for PytorchInPython {
             is_backend: true,
             environment: spec.parameters.get(ENVIRONMENT).filter(|path| !path.is_empty()).cloned(),
             execute_timeout: None,
+            concurrency: None,
         };
         let spec = Arc::new(ModelSpec { python: Some(Arc::new(python)), ..ModelSpec::clone(spec) });
         self.python.load(&spec, directory).map_err(|error| {

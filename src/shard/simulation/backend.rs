@@ -104,6 +104,7 @@ impl Instance for FlightInstance {
             was_alone: false,
             is_lost: false,
             ahead: 0,
+            at_once: 1,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Faults in and around the process of a Python model, on the server as a process: ends, hangs, corruption, floods,
 //! memory that runs out, reloads. The batch that ran fails; the server, other models and other instances do not.
 //!
-//! Most models here do what a request tells them: its input is a piece of Python.
+//! Most models here do what a request tells them: its input is a piece of Python. With the variable
+//! `DEUTERON_EXECUTE_CONCURRENCY` set to a number their processes run this many batches at once.
 
 mod blame;
 mod bounds;
@@ -10,6 +11,7 @@ mod death;
 mod hang;
 mod listen_first;
 mod output;
+mod overlap;
 mod reload;
 mod restart;
 mod server_end;
@@ -81,6 +83,14 @@ const DEED_IS_READY: &str = "
         return scope['result']
 ";
 
+/// `execute` of [`DEED`], and of a model whose code may await.
+const EXECUTE: [&str; 2] = ["    def execute(", "    async def execute("];
+const RUN: [&str; 2] = [
+    "            exec(code, scope)\n",
+    "            body = 'async def run():\\n    global result\\n    '\n            \
+     exec(body + code.replace('\\n', '\\n    '), scope)\n            await scope.pop('run')()\n",
+];
+
 /// Result of a request: the contents of `result` after its code ran, or the status and text of the error.
 type Outcome = Result<String, (u16, String)>;
 
@@ -94,6 +104,8 @@ struct Deed<'a> {
     initialize: &'a str,
     is_ready: Option<&'a str>,
     finalize: &'a str,
+    /// Its `execute` is a coroutine.
+    is_async: bool,
 }
 
 impl<'a> Deed<'a> {
@@ -113,15 +125,30 @@ impl<'a> Deed<'a> {
         for (name, text) in parts {
             code += &format!("{name} = {}\n", quoted(text));
         }
-        code += DEED;
+        let source =
+            if self.is_async { DEED.replace(EXECUTE[0], EXECUTE[1]).replace(RUN[0], RUN[1]) } else { DEED.into() };
+        code += &source;
         if self.is_ready.is_some() {
             code += DEED_IS_READY;
         }
         let tensors = "input { name: 'CODE' data_type: TYPE_STRING dims: 1 }
             output { name: 'RESULT' data_type: TYPE_STRING dims: 1 }";
         let group = if self.config.contains("instance_group") { "" } else { "instance_group { kind: KIND_CPU }" };
-        write(repository, self.name, &format!("{tensors}\n{group}\n{}", self.config), &code);
+        let concurrency = match std::env::var("DEUTERON_EXECUTE_CONCURRENCY") {
+            Ok(count)
+                if !["execute_concurrency", "sequence_batching"].iter().any(|word| self.config.contains(word)) =>
+            {
+                concurrency(&count)
+            }
+            _ => String::new(),
+        };
+        write(repository, self.name, &format!("{tensors}\n{group}\n{concurrency}\n{}", self.config), &code);
     }
+}
+
+/// The parameter with this value.
+fn concurrency(count: &str) -> String {
+    format!("parameters {{ key: 'execute_concurrency' value {{ string_value: '{count}' }} }}")
 }
 
 /// Writes a Python model of any kind. The file is replaced in one step: a server may be reading it.

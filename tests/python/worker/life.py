@@ -77,6 +77,32 @@ async def execute(self, requests):
         # From Python 3.12 on the frames of asyncio follow, as they do in Triton.
         self.assertTrue(text.startswith(PREFIX + "ValueError: boom\n\nAt:\n  DIR/model.py(12): execute\n"), text)
 
+    def test_a_coroutine_that_exits_fails_its_batch_alone(self):
+        source = model("async def execute(self, requests):\n    sys.exit(3)")
+        for concurrency in [[1, 1], [1, 8]]:
+            server = self.serve(source, concurrency=concurrency)
+            for _ in range(2):
+                self.assertTrue(self.failure(server).startswith(PREFIX + "SystemExit: 3"))
+            self.assertFalse(server.slots)
+
+    def test_a_task_that_ends_the_loop_ends_the_process(self):
+        source = """
+async def execute(self, requests):
+    import asyncio
+    asyncio.ensure_future(self.leave())
+    await asyncio.sleep(60)
+
+async def leave(self):
+    sys.exit(3)
+"""
+        for concurrency in [[1, 1], [1, 8]]:
+            server = self.serve(model(source), concurrency=concurrency)
+            server.send_execute({"IN": X})
+            with self.assertRaisesRegex(EOFError, "SystemExit: 3"):
+                if concurrency == [1, 8]:
+                    server.awaits()
+                server.responses()
+
     def test_a_decoupled_coroutine_is_not_waited_for(self):
         source = model(
             """

@@ -21,7 +21,7 @@ import numpy as np
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../crates/process/src/python/worker")
 
 INIT, EXECUTE, FINALIZE = 1, 2, 3
-INITIALIZED, FAILED, RESPONSES, SEND, FINALIZED, COMPLETED = 1, 2, 3, 4, 5, 6
+INITIALIZED, FAILED, RESPONSES, SEND, FINALIZED, COMPLETED, AWAITS = 1, 2, 3, 4, 5, 6, 9
 RELEASE, SPACE, REGION_DROPPED, IS_CANCELLED, LOG, READY, BLS_CALL, BLS_CANCEL, BLS_READ = range(1, 10)
 CONTROL, METRIC_FAMILY, METRIC, METRIC_UPDATE, METRIC_VALUE, METRIC_DROP = range(10, 16)
 REGION, SPACE_REPLY, REPLY, BLS_REPLY, IS_READY = range(1, 6)
@@ -438,6 +438,13 @@ class Server:
         if inputs_free and slot:
             self.slots.remove(slot)
         return result
+
+    def awaits(self):
+        """The batch of the next AWAITS."""
+        reader = self.expect("main", AWAITS)
+        batch = reader.take("Q")
+        reader.end()
+        return batch
 
     def sent(self):
         """The next SEND."""

@@ -282,6 +282,7 @@ impl Instance for GpuInstance {
             was_alone: false,
             is_lost: self.is_lost,
             ahead: 0,
+            at_once: 1,
         }
     }
 

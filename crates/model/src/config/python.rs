@@ -13,6 +13,7 @@ use crate::platform::{
 };
 use crate::spec::python::{CAFFE2_MODULE, PYTORCH_MODULE};
 use base::error::Error;
+use base::limits::PYTHON_CONCURRENCY_MAX;
 use wire::proto::inference::ModelConfig;
 use wire::proto::inference::model_config::SchedulingChoice;
 
@@ -29,6 +30,8 @@ const ENVIRONMENT: &str = "EXECUTION_ENV_PATH";
 const CPU_INPUTS: &str = "FORCE_CPU_ONLY_INPUT_TENSORS";
 /// The parameter that bounds the run of a batch: an extension of this server.
 const EXECUTE_TIMEOUT: &str = "execute_timeout_ms";
+/// The parameter that has a process run several batches at once: an extension of this server.
+const CONCURRENCY: &str = "execute_concurrency";
 
 /// Returns true if the model runs in Python processes.
 pub(super) fn is_python(config: &ModelConfig) -> bool {
@@ -110,7 +113,28 @@ pub(super) fn model(config: &ModelConfig) -> Result<Option<PythonModel>, Error> 
         is_backend,
         environment: parameter(ENVIRONMENT).filter(|path| !path.is_empty()).map(str::to_owned),
         execute_timeout: parameter(EXECUTE_TIMEOUT).map(|value| execute_timeout(&config.name, value)).transpose()?,
+        concurrency: concurrency(config, parameter(CONCURRENCY))?,
     }))
+}
+
+/// The batches of one process that may run at once. Those of sequences run in turn: the next request of a sequence needs the
+/// state that the last one left.
+fn concurrency(config: &ModelConfig, value: Option<&str>) -> Result<Option<usize>, Error> {
+    let refuse = |expected: &str| {
+        let (name, value) = (&config.name, value.unwrap_or_default().escape_debug());
+        Error::invalid(format!("parameter '{CONCURRENCY}' of model '{name}' is '{value}', expected {expected}"))
+    };
+    let given =
+        value.map(|value| value.parse::<usize>().ok().filter(|count| (1..=PYTHON_CONCURRENCY_MAX).contains(count)));
+    let given = given.map(|count| count.ok_or_else(|| refuse(&format!("a number from 1 to {PYTHON_CONCURRENCY_MAX}"))));
+    let given = given.transpose()?;
+    match (&config.scheduling_choice, given) {
+        (Some(SchedulingChoice::SequenceBatching(_)), Some(2..)) => {
+            Err(refuse("1, because its requests belong to sequences ('sequence_batching'), which run in turn"))
+        }
+        (Some(SchedulingChoice::SequenceBatching(_)), _) => Ok(Some(1)),
+        (_, given) => Ok(given),
+    }
 }
 
 fn execute_timeout(model: &str, value: &str) -> Result<Duration, Error> {

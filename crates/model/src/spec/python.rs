@@ -15,6 +15,9 @@ pub struct PythonModel {
     pub environment: Option<String>,
     /// `execute_timeout_ms`: how long one batch may take before its process is ended; `None` for as long as it likes.
     pub execute_timeout: Option<Duration>,
+    /// `execute_concurrency`: batches that one process runs at once; `None` if the model does not say. 1 for a model that
+    /// serves sequences.
+    pub concurrency: Option<usize>,
 }
 
 /// The file of the server's own that runs PyTorch models in Python; a process gets it with the program.

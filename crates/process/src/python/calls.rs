@@ -8,13 +8,14 @@ use crate::limits::PYTHON_CALLS_MAX;
 use crate::python::inbox::{CallReplies, InboxItem};
 use crate::python::instance::PythonInstance;
 use crate::python::message::{
-    self, AuxMessage, BlsCall, ControlCall, ControlOperation, LogLevel, MessageError, ReadyState, RegionSide,
-    ReplyValue, SpaceOutcome, Span, SpanLayout,
+    self, AuxMessage, BlsCall, BlsParent, ControlCall, ControlOperation, LogLevel, MessageError, ReadyState,
+    RegionSide, ReplyValue, SpaceOutcome, Span, SpanLayout,
 };
+use crate::python::open_calls::OpenNested;
 use crate::python::region::TensorPolicy;
-use backend::RequestDetails;
 use backend::details::CallChain;
 use backend::gateway::{CallState, NestedCall, NestedOrder, NestedReply, OrderKind};
+use backend::{Request, RequestDetails};
 use base::error::Error;
 use base::time::Instant;
 use model::parameters::Parameters;
@@ -46,13 +47,13 @@ impl PythonInstance {
             AuxMessage::Ready { ask, state } => self.handle_ready(ask, &state),
             AuxMessage::BlsCall(call) => return self.handle_bls_call(*call),
             AuxMessage::BlsCancel(call) => {
-                if let Some(state) = self.calls.nested.get(&call) {
-                    state.cancel();
+                if let Some(open) = self.calls.nested.get(&call) {
+                    open.state.cancel();
                 }
             }
             AuxMessage::BlsRead(call) => {
-                if let Some(state) = self.calls.nested.get(&call) {
-                    state.handle_read();
+                if let Some(open) = self.calls.nested.get(&call) {
+                    open.state.handle_read();
                 }
             }
             AuxMessage::Control(call) => return self.handle_control(*call),
@@ -138,7 +139,7 @@ impl PythonInstance {
             return Ok(());
         }
         let state = Arc::new(CallState::default());
-        self.calls.nested.insert(call, Arc::clone(&state));
+        self.calls.nested.insert(call, OpenNested { state: Arc::clone(&state), parent });
         let details = self.inherit(parent, details);
         let replies = Arc::new(CallReplies { inbox: Arc::clone(&self.inbox), call });
         self.model.gateway().infer(NestedCall {
@@ -155,51 +156,50 @@ impl PythonInstance {
         Ok(())
     }
 
-    /// The values that a call inherits from the requests that its instance runs: their callers,
-    /// this instance, their deadline and priority, and the trace.
-    fn inherit(&mut self, parent: Option<u64>, details: RequestDetails) -> RequestDetails {
-        let parent = parent
-            .and_then(|parent| self.find(parent))
-            .and_then(|running| running.request.as_ref())
-            .and_then(|parent| parent.details.clone());
-        let (chain, deadline, priority) = match &parent {
-            Some(parent) => (parent.chain.clone(), parent.deadline, parent.priority),
-            None => self.common_chain(),
+    /// The requests on whose behalf a call is made: all that run, if it does not say or they were answered.
+    fn callers(&self, parent: BlsParent) -> Vec<&Request> {
+        let known: Vec<_> = match parent {
+            BlsParent::Request(key) => self.get(key).and_then(|running| running.request.as_ref()).into_iter().collect(),
+            BlsParent::Batch(key) => {
+                let requests = self.flights.batch_of(key).map(|flight| &flight.requests);
+                requests.into_iter().flatten().filter_map(|running| running.request.as_ref()).collect()
+            }
+            BlsParent::Unknown => Vec::new(),
         };
+        if known.is_empty() { self.running().collect() } else { known }
+    }
+
+    /// The values that a call inherits from the requests that it is made for: their callers,
+    /// this instance, their deadline and priority, and the trace of a single one.
+    fn inherit(&self, parent: BlsParent, details: RequestDetails) -> RequestDetails {
+        let callers = self.callers(parent);
+        let (chain, deadline, priority) = common_chain(&callers);
         let chain = chain.with(Arc::clone(&self.model.qualified_name), self.model.version, Arc::clone(&self.name));
-        let active_trace = parent.as_ref().and_then(|parent| parent.active_trace.clone());
-        let trace = details.trace.or_else(|| parent.and_then(|parent| parent.trace.clone()));
+        let single = match (parent, &*callers) {
+            (BlsParent::Request(_), [single]) => single.details.as_deref(),
+            _ => None,
+        };
+        let active_trace = single.and_then(|single| single.active_trace.clone());
+        let trace = details.trace.or_else(|| single.and_then(|single| single.trace.clone()));
         RequestDetails { chain, deadline, priority, trace, active_trace, ..details }
     }
 
-    /// The callers of all requests that run here, the latest of their deadlines if all have one,
-    /// and the highest of their priorities: a call does not name its request.
-    fn common_chain(&self) -> (CallChain, Option<Instant>, u64) {
-        let details = || self.running().filter_map(|request| request.details.as_deref());
-        let longest = details().map(|details| &details.chain).max_by_key(|chain| chain.depth()).cloned();
-        let mut chain = longest.unwrap_or_default();
-        for link in details().flat_map(|details| details.chain.links()) {
-            if !chain.links().any(|have| have.instance == link.instance && have.version == link.version) {
-                chain = chain.with(Arc::clone(&link.model), link.version, Arc::clone(&link.instance));
-            }
-        }
-        let deadlines = || self.running().map(|request| request.details.as_ref().and_then(|details| details.deadline));
-        let deadline = if deadlines().all(|deadline| deadline.is_some()) { deadlines().flatten().max() } else { None };
-        // 1 is the highest priority, 0 the model's default.
-        let priority = details().map(|details| details.priority).filter(|priority| *priority > 0).min().unwrap_or(0);
-        (chain, deadline, priority)
-    }
-
-    /// Cancels the calls of a process all of whose clients have left.
+    /// Cancels the calls whose clients have all left.
     pub(super) fn cancel_calls_of_departed(&mut self) {
-        if self.calls.nested.is_empty() {
-            return;
-        }
-        let mut running = self.running().peekable();
-        let have_left = running.peek().is_some() && running.all(|request| request.responder.has_left());
-        drop(running);
-        if have_left {
-            self.calls.nested.values().for_each(|state| state.cancel());
+        // Most calls of a process are made for the same requests.
+        let mut last = None;
+        for open in self.calls.nested.values() {
+            let have_left = match last {
+                Some((parent, have_left)) if parent == open.parent => have_left,
+                _ => {
+                    let callers = self.callers(open.parent);
+                    !callers.is_empty() && callers.iter().all(|request| request.responder.has_left())
+                }
+            };
+            last = Some((open.parent, have_left));
+            if have_left {
+                open.state.cancel();
+            }
         }
     }
 
@@ -229,7 +229,7 @@ impl PythonInstance {
         }
         self.calls.orders += 1;
         let inbox = Arc::clone(&self.inbox);
-        let details = self.inherit(None, RequestDetails::default());
+        let details = self.inherit(BlsParent::Unknown, RequestDetails::default());
         let reply = Box::new(move |outcome| inbox.push(InboxItem::Control(call, outcome)));
         self.model.gateway().control(NestedOrder { kind, model, details, reply });
         Ok(())
@@ -300,4 +300,21 @@ impl PythonInstance {
 
 fn failed(error: Error) -> NestedReply {
     NestedReply { outputs: Err(error), parameters: Parameters::default(), is_final: true }
+}
+
+/// The callers of all these requests, the latest of their deadlines if all have one, and the highest of their priorities.
+fn common_chain(requests: &[&Request]) -> (CallChain, Option<Instant>, u64) {
+    let details = || requests.iter().filter_map(|request| request.details.as_deref());
+    let longest = details().map(|details| &details.chain).max_by_key(|chain| chain.depth()).cloned();
+    let mut chain = longest.unwrap_or_default();
+    for link in details().flat_map(|details| details.chain.links()) {
+        if !chain.links().any(|have| have.instance == link.instance && have.version == link.version) {
+            chain = chain.with(Arc::clone(&link.model), link.version, Arc::clone(&link.instance));
+        }
+    }
+    let deadlines = || requests.iter().map(|request| request.details.as_ref().and_then(|details| details.deadline));
+    let deadline = if deadlines().all(|deadline| deadline.is_some()) { deadlines().flatten().max() } else { None };
+    // 1 is the highest priority, 0 the model's default.
+    let priority = details().map(|details| details.priority).filter(|priority| *priority > 0).min().unwrap_or(0);
+    (chain, deadline, priority)
 }

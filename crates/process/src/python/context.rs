@@ -14,6 +14,7 @@ use crate::python::archive::Archives;
 use crate::python::cores::ProcessCores;
 use crate::python::environment::{Interpreter, refuse_start};
 use crate::python::exit::ExitReason;
+use crate::python::flights::RunOrder;
 use crate::python::host::{HostLog, LogLine};
 use crate::python::memory::RegionLimit;
 use crate::python::message::LogLevel;
@@ -96,6 +97,8 @@ pub(super) enum ModelProgram {
         interpreter: Interpreter,
         /// The time limit of a batch (`execute_timeout_ms`).
         execute_timeout: Option<Duration>,
+        /// The batches that a process may run at once, where the model says it (`execute_concurrency`).
+        concurrency: Option<usize>,
     },
 }
 
@@ -105,6 +108,14 @@ impl ModelProgram {
         match self {
             Self::Library { .. } => "process",
             Self::Python { .. } => "Python process",
+        }
+    }
+
+    /// The batches that a process runs at once.
+    pub(super) const fn run_order(&self, is_async: bool, is_decoupled: bool) -> RunOrder {
+        match self {
+            Self::Library { .. } => RunOrder::InTurn,
+            Self::Python { concurrency, .. } => RunOrder::new(*concurrency, is_async, is_decoupled),
         }
     }
 

@@ -2,10 +2,10 @@
 //! process's own calls. No thread waits inside Python: the worker's thread sleeps on its queue and on the process at
 //! once.
 //!
-//! A process that ends, runs too long or breaks the protocol costs the batch that it ran. A batch that was sent ahead
+//! A process that ends, runs too long or breaks the protocol costs the batches that it ran. A batch that was sent ahead
 //! and not begun is left for the next process of the instance.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::limits::PYTHON_OPEN_REQUESTS_MAX;
 use crate::python::context::{ModelProgram, PythonModelContext};
+use crate::python::flights::{BatchInFlight, Flights};
 use crate::python::inbox::InstanceInbox;
 use crate::python::link::PythonLink;
 use crate::python::memory::{NewRegion, OpenedSpan, RequestMemory, ResponseMemory};
@@ -23,21 +24,16 @@ use crate::python::message::{
 use crate::python::open_calls::OpenCalls;
 use crate::python::process::PythonProcess;
 use crate::python::region::TensorPolicy;
+use crate::python::sent_request::SentRequest;
 use backend::custom_metrics::ProcessMetrics;
 use backend::{Batch, InFlightState, Instance, Request, RunWatch};
-use base::error::Error;
+use base::error::{Code, Error};
 use base::tensor::{Datatype, Shape, Tensor};
 use base::time::{Clock, Instant};
 
 /// The longest time between two polls while a batch is in flight: the delay after which a departed
 /// client is noticed.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
-/// A second batch is sent ahead only while batches take less: after a long one it would wait while
-/// another instance might run it, or more requests could still join it.
-const SEND_AHEAD_RUN_MAX: Duration = Duration::from_millis(2);
-/// Batches that the process has at once: one that it runs and one that it finds when it comes back.
-const BATCHES_SENT_MAX: usize = 2;
-
 /// The time to wait for the reason of an end, to log it: a process closes its sockets a little
 /// before it ends.
 const END_REASON_WAIT: Duration = Duration::from_millis(100);
@@ -53,8 +49,10 @@ pub struct PythonInstance {
     pub(super) inbox: Arc<InstanceInbox>,
     pub(super) calls: OpenCalls,
     pub(super) metrics: ProcessMetrics,
-    /// Batches that were sent and not answered, in order.
-    flights: VecDeque<BatchInFlight>,
+    /// Batches that were sent and not answered.
+    pub(super) flights: Flights,
+    /// Batches for whose inputs the shared memory has no room beside those that run.
+    held: Vec<Vec<Request>>,
     /// Requests whose batch has ended and that a response sender answers later.
     open: HashMap<u64, SentRequest>,
     /// The state of the process at its start.
@@ -62,11 +60,11 @@ pub struct PythonInstance {
     next_batch: u64,
     next_request: u64,
     ended_batch: Option<(u32, Duration)>,
+    /// True if that ran alone.
+    was_alone: bool,
     /// True if the process has answered a batch since its start.
     has_answered: bool,
     is_warm: bool,
-    /// Run time of recent batches.
-    run_time: Duration,
     is_lost: bool,
     /// True if it is lost because it was ended, for a reason that is in the log.
     is_ended_by_us: bool,
@@ -87,34 +85,6 @@ enum StartState {
     Ready(Capabilities),
     /// It was started to complete a configuration only.
     Completed(String),
-}
-
-/// A batch that the process has.
-struct BatchInFlight {
-    number: u64,
-    /// The number of its first request; the others follow.
-    first: u64,
-    slot: u32,
-    rows: u32,
-    requests: Vec<SentRequest>,
-    /// The instant at which the process began it, as far as the server can tell.
-    began: Instant,
-    /// An earlier process ended before it began this batch. Another such end fails it: the batch
-    /// may be the cause.
-    is_resumed: bool,
-}
-
-/// A request that the process has.
-pub(super) struct SentRequest {
-    /// The request, whose inputs are kept so that it can be sent again; `None` once it was
-    /// answered.
-    pub(super) request: Option<Request>,
-    /// The instant at which the process began it, as far as the server can tell.
-    began: Instant,
-    /// True if the process has reported the times of its run.
-    has_times: bool,
-    /// A response without the final flag, of a model that is not decoupled: it is sent with the flag.
-    held: Option<Result<Vec<Tensor>, Error>>,
 }
 
 /// A process that was just started, and what it shares with the server.
@@ -148,16 +118,16 @@ impl PythonInstance {
             inbox,
             calls: OpenCalls::default(),
             metrics,
-            flights: VecDeque::new(),
+            flights: Flights::default(),
+            held: Vec::new(),
             open: HashMap::new(),
             start: StartState::Pending,
             next_batch: 1,
             next_request: 1,
             ended_batch: None,
+            was_alone: true,
             has_answered: false,
             is_warm: false,
-            // Nothing is sent ahead of a run whose time is not known: another instance may be idle.
-            run_time: SEND_AHEAD_RUN_MAX,
             is_lost: false,
             is_ended_by_us: false,
             watch: None,
@@ -205,9 +175,7 @@ impl PythonInstance {
         for requests in batches {
             let number = self.next_batch;
             self.post(requests);
-            if let Some(flight) = self.flights.back_mut().filter(|flight| flight.number == number) {
-                flight.is_resumed = true;
-            }
+            self.flights.set_resumed(number);
         }
     }
 
@@ -242,6 +210,8 @@ impl PythonInstance {
             let Some(frame) = self.link.main.input.poll_frame()? else { return Ok(()) };
             match message::decode_main(frame)? {
                 MainMessage::Initialized(capabilities) if matches!(self.start, StartState::Pending) => {
+                    let order = self.model.program.run_order(capabilities.is_async, self.model.is_decoupled);
+                    self.flights.set_order(order);
                     self.start = StartState::Ready(capabilities);
                 }
                 MainMessage::Failed(text) if matches!(self.start, StartState::Pending) => {
@@ -260,6 +230,11 @@ impl PythonInstance {
                     self.handle_send(request, is_final, is_closed, span, response)?;
                 }
                 MainMessage::Times(times) => times.into_iter().for_each(|times| self.handle_times(times)),
+                MainMessage::Awaits { batch } => {
+                    let now = self.model.clock()();
+                    let is_known = self.flights.handle_await(batch, now);
+                    is_known.then_some(()).ok_or(MessageError::Value("the order of the messages"))?;
+                }
                 MainMessage::Finalized => {}
                 MainMessage::Initialized(_)
                 | MainMessage::Failed(_)
@@ -273,9 +248,24 @@ impl PythonInstance {
 
     /// Sends a batch to the process.
     fn post(&mut self, requests: Vec<Request>) {
-        if let Err((requests, error)) = self.try_post(requests) {
-            requests.into_iter().for_each(|request| request.responder.send(Err(error.clone())));
+        if !self.held.is_empty() {
+            return self.held.push(requests);
         }
+        match self.try_post(requests) {
+            Ok(()) => {}
+            // The batches that run give their memory back.
+            Err((requests, error)) if error.code() == Code::Exhausted && !self.flights.is_empty() => {
+                self.held.push(requests);
+            }
+            Err((requests, error)) => {
+                requests.into_iter().for_each(|request| request.responder.send(Err(error.clone())));
+            }
+        }
+    }
+
+    /// Sends the batches that waited for memory, as far as there is room now.
+    fn post_held(&mut self) {
+        std::mem::take(&mut self.held).into_iter().for_each(|requests| self.post(requests));
     }
 
     fn try_post(&mut self, requests: Vec<Request>) -> Result<(), (Vec<Request>, Error)> {
@@ -308,18 +298,9 @@ impl PythonInstance {
         self.released.clear();
         let rows = requests.iter().fold(0_u32, |sum, request| sum.saturating_add(request.rows));
         let began = self.model.clock()();
-        let requests: Vec<_> = requests.into_iter().map(|request| SentRequest::new(request, began)).collect();
         self.next_batch += 1;
         self.next_request += requests.len() as u64;
-        self.flights.push_back(BatchInFlight {
-            number,
-            first,
-            slot: span.slot,
-            rows,
-            requests,
-            began,
-            is_resumed: false,
-        });
+        self.flights.push(BatchInFlight::new(number, first, (span.slot, rows), requests, began));
         Ok(())
     }
 
@@ -352,23 +333,15 @@ impl PythonInstance {
         span: Span,
         outcome: Result<Vec<ClaimedResponse>, String>,
     ) -> Result<(), MessageError> {
-        let flight = self.flights.pop_front().ok_or(MessageError::Value("the order of the messages"))?;
-        if flight.number != number {
-            self.flights.push_front(flight);
-            return Err(MessageError::Value("the order of the messages"));
-        }
-        if inputs_free && flight.slot != 0 && !self.requests.free(flight.slot) {
-            self.flights.push_front(flight);
+        let slot = self.flights.running_slot(number).ok_or(MessageError::Value("the order of the messages"))?;
+        if inputs_free && slot != 0 && !self.requests.free(slot) {
             return Err(MessageError::Value("a slot"));
         }
         let now = self.model.clock()();
-        let took = now.since(flight.began);
-        self.run_time = (self.run_time * 7 + took) / 8;
-        self.ended_batch = Some((flight.rows, took));
+        let Some(flight) = self.flights.take(number, now) else { return Ok(()) };
+        self.ended_batch = Some((flight.rows, now.since(flight.began)));
+        self.was_alone = flight.is_alone && self.open.is_empty();
         self.has_answered = true;
-        if let Some(next) = self.flights.front_mut() {
-            next.began = now;
-        }
         let BatchInFlight { first, mut requests, began, .. } = flight;
         requests.iter_mut().for_each(|running| running.began = began);
         match outcome {
@@ -495,9 +468,7 @@ impl PythonInstance {
     /// The process reports the times of a request's run.
     fn handle_times(&mut self, RequestTimes { request, input_end, infer_end }: RequestTimes) {
         let now = self.model.clock()();
-        let within =
-            |flight: &&BatchInFlight| (flight.first..flight.first + flight.requests.len() as u64).contains(&request);
-        let of_batch = self.flights.iter().find(within).map(|flight| flight.began);
+        let of_batch = self.flights.batch_of(request).map(|flight| flight.began);
         let Some(running) = self.find(request) else { return };
         let began = of_batch.unwrap_or(running.began);
         // A claim, as all input: it lies within the run.
@@ -511,13 +482,16 @@ impl PythonInstance {
 
     /// A request that the process has.
     pub(super) fn find(&mut self, key: u64) -> Option<&mut SentRequest> {
-        let within =
-            |flight: &&mut BatchInFlight| (flight.first..flight.first + flight.requests.len() as u64).contains(&key);
-        if let Some(flight) = self.flights.iter_mut().find(within) {
-            let index = usize::try_from(key - flight.first).ok()?;
-            return flight.requests.get_mut(index);
+        match self.flights.find(key) {
+            Some(running) => Some(running),
+            None => self.open.get_mut(&key),
         }
-        self.open.get_mut(&key)
+    }
+
+    /// The same, to look at.
+    pub(super) fn get(&self, key: u64) -> Option<&SentRequest> {
+        let in_batch = self.flights.batch_of(key).and_then(|flight| flight.get(key));
+        in_batch.or_else(|| self.open.get(&key))
     }
 
     /// The requests that the process has.
@@ -536,10 +510,13 @@ impl PythonInstance {
     /// The process is gone: fails the requests that it ran, and leaves those that it had not begun
     /// for the next one.
     fn handle_lost(&mut self) {
-        let error = self.lost_error();
+        // Batches that ran beside one that took too long are not at fault.
+        let (has_timed_out, now, limit) = (self.has_timed_out(), self.model.clock()(), self.time_limit());
+        let is_bystander = |began| has_timed_out && limit.is_some_and(|limit| now.since(began) < limit);
+        let (error, of_bystander) = (self.lost_error(), self.model.lost(&self.name, None));
         let begun = self.responses.begun_batch();
         let mut unbegun = Vec::new();
-        for flight in self.flights.drain(..) {
+        for flight in self.flights.take_all() {
             let may_resume = flight.number > begun && !flight.is_resumed;
             let mut again = Vec::new();
             for mut running in flight.requests {
@@ -547,6 +524,7 @@ impl PythonInstance {
                 let is_free = |request: &mut Request| may_resume && request.sequence.is_none();
                 match running.request.take_if(is_free) {
                     Some(request) => again.push(request),
+                    None if is_bystander(flight.began) => running.fail(&of_bystander),
                     None => running.fail(&error),
                 }
             }
@@ -554,6 +532,7 @@ impl PythonInstance {
                 unbegun.push(again);
             }
         }
+        unbegun.append(&mut self.held);
         self.open.drain().for_each(|(_, running)| running.fail(&error));
         self.calls.cancel_all();
         self.log_lost();
@@ -606,7 +585,7 @@ impl PythonInstance {
     fn oldest_run(&self) -> Option<Instant> {
         let is_counted = self.model.program.is_library() && !self.model.is_decoupled;
         let open = self.open.values().filter(|_| is_counted).map(|running| running.began).min();
-        self.flights.front().map(|flight| flight.began).into_iter().chain(open).min()
+        self.flights.oldest().map(|flight| flight.began).into_iter().chain(open).min()
     }
 
     /// Returns true if a run has exceeded its time limit.
@@ -635,8 +614,7 @@ impl PythonInstance {
     }
 
     fn has_room(&self) -> bool {
-        let may_send_ahead = self.run_time < SEND_AHEAD_RUN_MAX || self.flights.is_empty();
-        self.flights.len() < BATCHES_SENT_MAX && may_send_ahead && self.open.len() < PYTHON_OPEN_REQUESTS_MAX
+        self.held.is_empty() && self.flights.has_room() && self.open.len() < PYTHON_OPEN_REQUESTS_MAX
     }
 
     /// Asks the process to finalize and waits for its end, then ends it.
@@ -687,16 +665,17 @@ impl Instance for PythonInstance {
             self.handle_lost();
             return InFlightState { is_lost: true, ..InFlightState::default() };
         }
+        self.post_held();
         self.cancel_calls_of_departed();
         InFlightState {
-            batches: self.flights.len() + usize::from(!self.open.is_empty()),
+            batches: self.flights.len() + self.held.len() + usize::from(!self.open.is_empty()),
             has_room: self.has_room(),
             look_again: self.look_again(clock()),
             ended_batch: self.ended_batch.take(),
-            // The process runs one batch after the other, and a batch begins when the one before it ends.
-            was_alone: self.open.is_empty(),
+            was_alone: self.was_alone,
             is_lost: false,
-            ahead: self.flights.iter().skip(1).map(|flight| flight.requests.len()).sum(),
+            ahead: self.flights.requests_ahead() + self.held.iter().map(Vec::len).sum::<usize>(),
+            at_once: self.flights.at_once(),
         }
     }
 
@@ -713,71 +692,5 @@ impl Instance for PythonInstance {
 impl Drop for PythonInstance {
     fn drop(&mut self) {
         self.finish();
-    }
-}
-
-impl SentRequest {
-    fn new(mut request: Request, sent: Instant) -> Self {
-        request.responder.stamps.input_end = sent;
-        Self { request: Some(request), began: sent, has_times: false, held: None }
-    }
-
-    /// Outputs of a step of an ensemble may go to another engine, which must not see them change while it reads.
-    fn policy(&self) -> TensorPolicy {
-        let details = self.request.as_ref().and_then(|request| request.details.as_ref());
-        if details.is_some_and(|details| details.is_step) { TensorPolicy::Copy } else { TensorPolicy::View }
-    }
-
-    fn stamp(&mut self, infer_end: Instant, output_end: Instant) {
-        if let Some(request) = &mut self.request {
-            let stamps = &mut request.responder.stamps;
-            stamps.infer_end = if self.has_times { stamps.infer_end } else { infer_end };
-            stamps.output_end = output_end;
-        }
-    }
-
-    /// Takes the request out, to answer it.
-    const fn take(&mut self) -> Self {
-        Self { request: self.request.take(), began: self.began, has_times: self.has_times, held: None }
-    }
-
-    fn set_parameters(&mut self, parameters: model::parameters::Parameters) {
-        if let Some(request) = &mut self.request {
-            request.responder.set_parameters(parameters);
-        }
-    }
-
-    fn answer(&mut self, outcome: Result<Vec<Tensor>, Error>) {
-        if let Some(request) = self.request.take() {
-            request.responder.send(outcome);
-        }
-    }
-
-    fn send_more(&mut self, outcome: Result<Vec<Tensor>, Error>) {
-        if let Some(request) = &mut self.request {
-            request.responder.send_part(outcome);
-        }
-    }
-
-    fn reschedule(mut self, outputs: Vec<Tensor>) {
-        if let Some(request) = self.request.take() {
-            request.responder.reschedule(outputs);
-        }
-    }
-
-    /// The final flag came, or no response can follow.
-    fn end(&mut self, is_decoupled: bool) {
-        match (self.held.take(), self.request.take()) {
-            (Some(outcome), Some(request)) => request.responder.send(outcome),
-            (None, Some(request)) if is_decoupled => request.responder.end(),
-            (None, Some(request)) => request.responder.send(Err(Error::internal(
-                "the model gave no response: its execute returned None and no response sender is left",
-            ))),
-            (_, None) => {}
-        }
-    }
-
-    fn fail(mut self, error: &Error) {
-        self.answer(Err(error.clone()));
     }
 }

@@ -10,6 +10,7 @@ pub mod cores;
 pub mod environment;
 pub mod exit;
 pub mod files;
+mod flights;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod host;
@@ -28,6 +29,7 @@ mod program;
 pub mod region;
 pub mod restart;
 mod roster;
+mod sent_request;
 mod spawn;
 mod starter;
 mod unpack;
@@ -58,6 +60,7 @@ const MODULES: &[(&str, &str)] = &[
     ("deuteron_loop", include_str!("worker/deuteron_loop.py")),
     ("deuteron_memory", include_str!("worker/deuteron_memory.py")),
     ("deuteron_metric", include_str!("worker/deuteron_metric.py")),
+    ("deuteron_overlap", include_str!("worker/deuteron_overlap.py")),
     ("deuteron_pytorch", include_str!("worker/deuteron_pytorch.py")),
     ("deuteron_request", include_str!("worker/deuteron_request.py")),
     ("deuteron_start", include_str!("worker/deuteron_start.py")),

@@ -150,7 +150,11 @@ impl PythonBackend {
             variable: &variable,
             archives: &self.options.archives,
         };
-        let program = ModelProgram::Python { interpreter: search.find()?, execute_timeout: python.execute_timeout };
+        let program = ModelProgram::Python {
+            interpreter: search.find()?,
+            execute_timeout: python.execute_timeout,
+            concurrency: python.concurrency,
+        };
         Ok(PythonModelContext::new(name, version, program, &self.options))
     }
 }

@@ -246,6 +246,11 @@ impl ProcessStarter {
         }
     }
 
+    /// The batches that a process gets at once, by the kind of its `execute`.
+    fn at_once(&self, is_async: bool) -> usize {
+        self.context.program.run_order(is_async, self.context.is_decoupled).bound()
+    }
+
     /// Appends INIT.
     fn put_init(
         &self,
@@ -291,6 +296,7 @@ impl ProcessStarter {
             ("log_verbose", Bool(self.context.options.is_verbose)),
             ("region_sizes", Array(sizes.into_iter().map(number).collect())),
             ("threads", number(threads)),
+            ("concurrency", Array([false, true].map(|is_async| number(self.at_once(is_async))).into())),
             ("server_version", Text(env!("CARGO_PKG_VERSION"))),
         ]);
         message::put_init(&init, out)

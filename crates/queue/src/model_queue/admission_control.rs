@@ -73,10 +73,10 @@ impl AdmissionControl {
         }
     }
 
-    /// An instance took a batch.
-    pub(super) fn handle_batch(&self, instance_index: usize, rows: u32, now: Instant) {
+    /// An instance took a batch, and runs this many at the same time.
+    pub(super) fn handle_batch(&self, instance_index: usize, rows: u32, at_once: u32, now: Instant) {
         if let Some(forecast) = &self.forecast {
-            forecast.handle_batch(instance_index, rows, now);
+            forecast.handle_batch(instance_index, rows, at_once, now);
         }
     }
 

@@ -87,7 +87,7 @@ impl ModelQueue {
         let has_more = queue.has_more();
         let sinks = self.ordered_sinks(&formed);
         drop(queue);
-        self.handle_batch(instance_index, &formed, now);
+        self.handle_batch(instance_index, &formed, flight.at_once, now);
         // After the lock is free: the woken instance would wait for it.
         if has_more {
             self.parkings.wake_one();
@@ -108,8 +108,8 @@ impl ModelQueue {
         queue.rings.iter().all(sync::Consumer::is_empty).then_some(until)
     }
 
-    /// The instance in a parking takes a batch.
-    fn handle_batch(&self, instance_index: usize, formed: &FormedBatch, now: Instant) {
+    /// The instance in a parking takes a batch, and runs this many at the same time.
+    fn handle_batch(&self, instance_index: usize, formed: &FormedBatch, at_once: usize, now: Instant) {
         self.counters.handle_batch(formed.released);
         if let Some(parking) = self.parkings.get(instance_index) {
             debug_assert!(!parking.is_passive(), "a passive instance takes no batch");
@@ -121,7 +121,8 @@ impl ModelQueue {
             }
         }
         if !self.is_leaving(instance_index) {
-            self.admission.handle_batch(instance_index, formed.size, now);
+            let at_once = u32::try_from(at_once).unwrap_or(u32::MAX);
+            self.admission.handle_batch(instance_index, formed.size, at_once, now);
         }
     }
 

@@ -91,9 +91,31 @@ fn parameters_of_python_models_are_checked_and_others_are_free() {
             format!("parameter 'execute_timeout_ms' of model 'm' is '{value}', expected milliseconds, 1 or more");
         assert_eq!(model("execute_timeout_ms", value), Err(want));
     }
+    assert_eq!([None, Some("1"), Some("256")].map(concurrency), [Ok(None), Ok(Some(1)), Ok(Some(256))]);
+    for value in ["0", "257", "-1", "1.5", "", "x"] {
+        let want =
+            format!("parameter 'execute_concurrency' of model 'm' is '{value}', expected a number from 1 to 256");
+        assert_eq!(concurrency(Some(value)), Err(want));
+    }
     assert!(model("anything", "at all").is_ok());
     let other = "backend: 'identity' parameters { key: 'FORCE_CPU_ONLY_INPUT_TENSORS' value { string_value: 'x' } }";
     assert_eq!(python(other), Ok(None), "its own parameter");
+}
+
+/// `execute_concurrency` of a model with this value.
+fn concurrency(value: Option<&str>) -> Result<Option<usize>, String> {
+    let text = value.map_or_else(|| "backend: 'python'".to_owned(), |value| parameter("execute_concurrency", value));
+    python(&text).map(|python| python.unwrap().concurrency)
+}
+
+#[test]
+fn requests_of_sequences_run_in_turn() {
+    let sequences =
+        |value: &str| python(&format!("{} sequence_batching {{ }}", parameter("execute_concurrency", value)));
+    assert_eq!(sequences("1").unwrap().unwrap().concurrency, Some(1));
+    assert_eq!(python("backend: 'python' sequence_batching { }").unwrap().unwrap().concurrency, Some(1));
+    let want = "parameter 'execute_concurrency' of model 'm' is '2', expected 1, because its requests belong to sequences                 ('sequence_batching'), which run in turn";
+    assert_eq!(sequences("2"), Err(want.to_owned()));
 }
 
 #[test]

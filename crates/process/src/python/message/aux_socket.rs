@@ -110,13 +110,24 @@ pub enum AuxMessage {
     },
 }
 
+/// The requests on whose behalf a process calls another model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlsParent {
+    /// All of one batch, by the number of its first request.
+    Batch(u64),
+    /// One request, by its number.
+    Request(u64),
+    /// The process does not know.
+    Unknown,
+}
+
 /// A call of another model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlsCall {
     /// Names the replies.
     pub call: u64,
-    /// The number of the request that it is made for; `None` if the process does not know.
-    pub parent: Option<u64>,
+    /// The requests that it is made for.
+    pub parent: BlsParent,
     /// True if it takes any number of responses.
     pub is_decoupled: bool,
     /// The model.
@@ -376,10 +387,18 @@ pub fn put_is_ready(ask: u64, out: &mut Vec<u8>) {
 }
 
 fn bls_call(reader: &mut PieceReader<'_>) -> Result<BlsCall, MessageError> {
+    let (call, parent, flags) = (reader.u64()?, reader.u64()?, reader.u8()?);
+    if flags > 3 {
+        return Err(MessageError::Value("the flags of a call"));
+    }
     Ok(BlsCall {
-        call: reader.u64()?,
-        parent: Some(reader.u64()?).filter(|parent| *parent != 0),
-        is_decoupled: reader.flag()?,
+        call,
+        parent: match parent {
+            0 => BlsParent::Unknown,
+            first if flags & 2 != 0 => BlsParent::Batch(first),
+            request => BlsParent::Request(request),
+        },
+        is_decoupled: flags & 1 != 0,
         model: reader.str16()?.to_owned(),
         version: u64::try_from(reader.i64()?).ok(),
         details: reader.details()?,

@@ -15,6 +15,11 @@ use model::parameters::ParameterValue;
 /// A message of a process on the main socket.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MainMessage {
+    /// A batch awaits something: another may begin.
+    Awaits {
+        /// The number of the batch.
+        batch: u64,
+    },
     /// `auto_complete_config` made this configuration (JSON, not looked at here).
     Completed(String),
     /// The import, `initialize` or `auto_complete_config` failed; the text of Python.
@@ -137,6 +142,7 @@ pub fn decode_main(frame: Frame<'_>) -> Result<MainMessage, MessageError> {
             Ok(RequestTimes { request: reader.u64()?, input_end: reader.u64()?, infer_end: reader.u64()? })
         })?),
         8 => MainMessage::Refused(reader.error()?),
+        9 => MainMessage::Awaits { batch: reader.u64()? },
         kind => return Err(MessageError::Kind(kind)),
     };
     reader.finish()?;

@@ -17,8 +17,8 @@ use base::tensor::{Datatype, Shape};
 use model::parameters::Parameters;
 
 pub use self::aux_socket::{
-    AuxMessage, BlsCall, ClaimedFile, ControlCall, ControlOperation, LogLevel, ReadyState, RegionSide, ReplyValue,
-    SpaceOutcome, decode_aux, put_bls_reply, put_is_ready, put_region, put_reply, put_space_reply,
+    AuxMessage, BlsCall, BlsParent, ClaimedFile, ControlCall, ControlOperation, LogLevel, ReadyState, RegionSide,
+    ReplyValue, SpaceOutcome, decode_aux, put_bls_reply, put_is_ready, put_region, put_reply, put_space_reply,
 };
 pub use self::frame::{Frame, FrameBuffer};
 pub use self::main_socket::{

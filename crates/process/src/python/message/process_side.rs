@@ -508,9 +508,9 @@ pub fn put_metric_drop(is_metric: bool, id: u32, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::python::message::{
-        AuxMessage, BlsCall, ClaimedFile, ClaimedResponse, ControlCall, ControlOperation, ExecuteHead, ExecuteRequest,
-        FrameBuffer, MainMessage, ReadyState, SpaceOutcome, decode_aux, decode_main, put_bls_reply, put_execute,
-        put_finalize, put_init_bytes, put_is_ready, put_region, put_reply, put_space_reply,
+        AuxMessage, BlsCall, BlsParent, ClaimedFile, ClaimedResponse, ControlCall, ControlOperation, ExecuteHead,
+        ExecuteRequest, FrameBuffer, MainMessage, ReadyState, SpaceOutcome, decode_aux, decode_main, put_bls_reply,
+        put_execute, put_finalize, put_init_bytes, put_is_ready, put_region, put_reply, put_space_reply,
     };
     use backend::OutputNeeds;
     use backend::gateway::NestedReply;
@@ -687,7 +687,7 @@ mod tests {
         };
         let want = BlsCall {
             call: 5,
-            parent: None,
+            parent: BlsParent::Unknown,
             is_decoupled: true,
             model: "m".to_owned(),
             version: None,

@@ -158,6 +158,7 @@ fn the_life_of_a_model_is_read() {
     check_main(1, &wire().str32(text), &MainMessage::Initialized(capabilities));
     check_main(2, &wire().str32("ValueError: é"), &MainMessage::Failed("ValueError: é".to_owned()));
     check_main(5, &wire(), &MainMessage::Finalized);
+    check_main(9, &wire().u64(4), &MainMessage::Awaits { batch: 4 });
     check_main(6, &wire().str32("{}"), &MainMessage::Completed("{}".to_owned()));
     for wrong in ["", "{}", "[]", &text.replace("4711", "\"\""), &text.replace("true", "1"), &text.replace("pid", "id")]
     {
@@ -268,14 +269,17 @@ fn what_a_process_says_about_memory_and_requests_is_read() {
 
 #[test]
 fn a_call_of_another_model_is_read_with_all_its_details() {
-    let call = |parent, version, correlation: &Wire, parameters: &str, trace: &str| {
-        let head = wire().u64(1).u64(parent).u8(1).str16("other").i64(version);
+    let call_with = |flags, parent, version, correlation: &Wire, parameters: &str, trace: &str| {
+        let head = wire().u64(1).u64(parent).u8(flags).str16("other").i64(version);
         let head = head.details("id", correlation, parameters, trace).span(9, 0, 128, 64);
         head.u16(1).str16("OUT").u16(1).str16("IN").tensor(5, 0, 16, &[-1, 2])
     };
+    let call = |parent, version, correlation: &Wire, parameters: &str, trace: &str| {
+        call_with(1, parent, version, correlation, parameters, trace)
+    };
     let mut want = BlsCall {
         call: 1,
-        parent: Some(6),
+        parent: BlsParent::Request(6),
         is_decoupled: true,
         model: "other".to_owned(),
         version: Some(3),
@@ -295,12 +299,17 @@ fn a_call_of_another_model_is_read_with_all_its_details() {
     };
     let message = |want: &BlsCall| AuxMessage::BlsCall(Box::new(want.clone()));
     check_aux(7, &call(6, 3, &wire().u8(1).u64(42), r#"{"a": 0.5}"#, "{}"), &message(&want));
-    (want.parent, want.version) = (None, None);
+    (want.parent, want.version) = (BlsParent::Unknown, None);
     want.details.correlation_id = Some(CorrelationId::Text("user".into()));
     check_aux(7, &call(0, -1, &wire().u8(2).str32("user"), r#"{"a": 0.5}"#, "{}"), &message(&want));
     want.details =
         RequestDetails { correlation_id: None, parameters: Parameters::default(), trace: None, ..want.details };
     check_aux(7, &call(0, -1, &wire().u8(0), "", ""), &message(&want));
+    check_aux(7, &call_with(3, 0, -1, &wire().u8(0), "", ""), &message(&want));
+    (want.parent, want.is_decoupled) = (BlsParent::Batch(9), false);
+    check_aux(7, &call_with(2, 9, -1, &wire().u8(0), "", ""), &message(&want));
+    let flags = MessageError::Value("the flags of a call");
+    assert_eq!(aux(7, &call_with(4, 9, -1, &wire().u8(0), "", "")), Err(flags));
 
     let check = |correlation: &Wire, parameters: &str, error| {
         assert_eq!(aux(7, &call(0, 0, correlation, parameters, "")), Err(error));

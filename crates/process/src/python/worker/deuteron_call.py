@@ -120,10 +120,9 @@ def _number(value, least, most, refusal):
 
 
 def _parent(request):
-    """The request on whose behalf this call is made, if that is beyond doubt."""
+    """The request on whose behalf this call is made, if that is beyond doubt, and whether it stands for its batch."""
     parent = request._target.parent
-    running = channel.process.running
-    return running[0]._row[0] if parent == 0 and len(running) == 1 else parent
+    return (parent, False) if parent else channel.process.parent()
 
 
 def _call_frame(request, number, is_decoupled):
@@ -154,9 +153,10 @@ def _call_frame(request, number, is_decoupled):
         parts.append(str16(tensor._name))
         parts.append(TENSORS[rank].pack(tensor._datatype, rank, offset, size, *dims))
         offset += (size + 63) & -64
+    parent, is_of_batch = _parent(request)
     return frame(
         channel.BLS_CALL,
-        CALL_HEAD.pack(number, _parent(request), is_decoupled),
+        CALL_HEAD.pack(number, parent, is_decoupled + 2 * is_of_batch),
         str16(target.model),
         VERSION.pack(target.version),
         details.encode(),

@@ -2,6 +2,8 @@
 
 import _thread
 import asyncio
+import os
+import sys
 import threading
 import traceback
 
@@ -17,24 +19,48 @@ running = set()
 lock = _thread.allocate_lock()
 
 
-def _loop():
+def get():
+    """The loop, which is started when it is first needed."""
     global loop
     with lock:
         if loop is None:
             loop = asyncio.new_event_loop()
             asyncio.set_event_loop(loop)
-            threading.Thread(target=loop.run_forever, daemon=True).start()
+            threading.Thread(target=_serve, daemon=True).start()
     return loop
+
+
+def _serve():
+    try:
+        loop.run_forever()
+    except BaseException:
+        # A task of the model has ended the loop, as `sys.exit` does: no coroutine would ever go on.
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
 
 
 def run(coroutine):
     """Runs a coroutine, and waits for what it returns."""
-    return asyncio.run_coroutine_threadsafe(coroutine, _loop()).result()
+    returned, error = asyncio.run_coroutine_threadsafe(_settle(coroutine), get()).result()
+    if error is None:
+        return returned
+    try:
+        raise error
+    finally:
+        error = None
+
+
+async def _settle(coroutine):
+    # Nothing is raised in the task: SystemExit would end the loop.
+    try:
+        return await coroutine, None
+    except BaseException as error:
+        return None, error
 
 
 def start(coroutine, states):
     """Runs a coroutine without a waiter. The requests of these senders fail if it does."""
-    future = asyncio.run_coroutine_threadsafe(_guard(coroutine, states), _loop())
+    future = asyncio.run_coroutine_threadsafe(_guard(coroutine, states), get())
     running.add(future)
     future.add_done_callback(running.discard)
 

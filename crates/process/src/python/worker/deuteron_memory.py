@@ -166,6 +166,8 @@ class ResponseMemory:
     def __init__(self, aux, size, fd):
         self.aux = aux
         self.lock = _thread.allocate_lock()
+        # Of the thread that asks for room: the others may find it in what that gets.
+        self.room_lock = _thread.RLock()
         self.newest = self.first = ResponseRegion(0, size, fd)
         # That this program runs: if the process ends from now on, the interpreter is not to blame.
         self.first.map[8:16] = (1).to_bytes(8, "little")
@@ -213,16 +215,20 @@ class ResponseMemory:
             return slot, region, start
 
     def _wait_for_room(self, size):
-        for must_grow in (False, True):
-            if must_grow or size <= self.newest.size:
-                outcome, text = self.aux.ask(
-                    channel.SPACE, channel.U64.pack(size), b"\1" if must_grow else b"\0"
-                )
-                if outcome == 2:
-                    raise NoRoom(text or NO_REGION_TEXT.format(size=size))
-                span = self._take(size)
-                if span is not None:
-                    return span
+        with self.room_lock:
+            span = self._take(size)
+            if span is not None:
+                return span
+            for must_grow in (False, True):
+                if must_grow or size <= self.newest.size:
+                    outcome, text = self.aux.ask(
+                        channel.SPACE, channel.U64.pack(size), b"\1" if must_grow else b"\0"
+                    )
+                    if outcome == 2:
+                        raise NoRoom(text or NO_REGION_TEXT.format(size=size))
+                    span = self._take(size)
+                    if span is not None:
+                        return span
         raise NoRoom(NO_REGION_TEXT.format(size=size))
 
     def _drop_if_unused(self, region):

@@ -31,8 +31,8 @@ from deuteron_request import (
 from deuteron_tensor import TritonModelException
 
 EXECUTE_HEAD = Struct("<QIHQQI")
-RESPONSES_HEAD = Struct("<IBQB22sBI")
-FAILED_HEAD = Struct("<IBQB22sB")
+RESPONSES_HEAD = Struct("<IB8sB22sBI")
+FAILED_HEAD = Struct("<IB8sB22sB")
 LOG_HEAD = Struct("<BI")
 
 # Stages of a process.
@@ -90,6 +90,8 @@ class Process:
         self.has_execute = False
         # The requests that the main thread runs `execute` with.
         self.running = ()
+        # Runs several batches at once; None if they run one after the other.
+        self.overlap = None
 
     def run(self):
         """Handles the messages of the main socket until the end of the model."""
@@ -97,7 +99,10 @@ class Process:
         while True:
             kind, start, end = reader.read()
             if kind == channel.EXECUTE:
-                self.handle_execute(start, end)
+                if self.overlap is None:
+                    self.handle_execute(start, end)
+                else:
+                    self.overlap.handle_batch(self.take_batch(start, end))
             elif kind == channel.INIT:
                 self.handle_init(json.loads(bytes(reader.view[start + 4 : end])))
                 if not self._start():
@@ -157,8 +162,17 @@ class Process:
 
     def handle_execute(self, start, end):
         """Runs a batch and sends its responses."""
+        taken = self.take_batch(start, end)
+        self.running = taken.requests
+        self.memory.begin(taken.number)
+        answer = self._answer(taken.batch, taken.requests)
+        self.running = ()
+        self.send_answer(taken, answer)
+
+    def take_batch(self, start, end):
+        """Reads EXECUTE. The buffer of the message may be used again afterwards."""
         buffer = self.reader.buffer
-        number, slot, region, offset, size, released = EXECUTE_HEAD.unpack_from(buffer, start)
+        _, slot, region, offset, size, released = EXECUTE_HEAD.unpack_from(buffer, start)
         at = start + EXECUTE_HEAD.size
         if released:
             self.memory.release(Struct("<" + str(released) + "I").unpack_from(buffer, at))
@@ -169,36 +183,74 @@ class Process:
             weak = ref(root)
             if len(self.requests.maps) > 1:
                 self.requests.forget_before(region)
-        batch = RequestBatch(root)
-        self.running = requests = self.decoder.decode(batch, buffer, at, end)
-        self.memory.begin(buffer[start : start + 8])
-        # From here on the buffer may be used again, and only the batch refers to the root.
-        root = None
-        parts, span, text, states = self._answer(batch, requests)
-        batch.is_returned = True
-        self.running = ()
-        requests = batch = None
+        taken = TakenBatch()
+        taken.number = bytes(buffer[start : start + 8])
+        taken.slot = slot
+        taken.weak = weak
+        # Only the batch refers to the root.
+        taken.batch = batch = RequestBatch(root)
+        taken.requests = self.decoder.decode(batch, buffer, at, end)
+        return taken
+
+    def send_answer(self, taken, answer):
+        """Sends the responses of a batch, which no caller refers to any longer."""
+        parts, span, text, states = answer
+        taken.batch.is_returned = True
+        taken.batch = taken.requests = None
         last = self._finish_senders(states, parts) if states else b""
-        is_free = weak is None or weak() is None or self.requests.keep(slot, weak)
+        weak = taken.weak
+        is_free = weak is None or weak() is None or self.requests.keep(taken.slot, weak)
         if text is None:
             body = b"".join(parts)
-            head = RESPONSES_HEAD.pack(len(body) + 37, channel.RESPONSES, number, is_free, span, 0, len(parts))
+            head = RESPONSES_HEAD.pack(len(body) + 37, channel.RESPONSES, taken.number, is_free, span, 0, len(parts))
         else:
             body = str32(self.failure_text(text))
-            head = FAILED_HEAD.pack(len(body) + 33, channel.RESPONSES, number, is_free, span, 1)
+            head = FAILED_HEAD.pack(len(body) + 33, channel.RESPONSES, taken.number, is_free, span, 1)
         self.main.send(head + body + last)
 
     def _answer(self, batch, requests):
-        """Runs `execute`. Returns the encoded responses, their span, why all failed, and senders that answer instead.
+        """Runs `execute`, and encodes its result.
 
         What it refers to is gone when it returns: then it is looked whether the model has kept any input.
         """
-        span, states = NO_SPAN, []
+        return self.encode(batch, requests, self.call_execute(requests))
+
+    def call_execute(self, requests):
+        """The result of `execute`, or a `ModelFailure`."""
         try:
             if not self.has_execute:
-                path = self.settings["model_file"]
-                raise TritonModelException("Python model " + path + " does not implement `execute` method.")
-            returned = self._call_execute(requests)
+                return self.no_execute()
+            returned = self.model.execute(requests[:])
+            if returned.__class__ is list:
+                return returned
+            if is_coroutine(returned):
+                import deuteron_loop
+
+                if not self.is_decoupled:
+                    return deuteron_loop.run(returned)
+                # Not waited for. Its requests are answered by their senders, or end when it fails.
+                deuteron_loop.start(returned, [request.get_response_sender()._state for request in requests])
+                return None
+            return returned
+        except BaseException as error:
+            return ModelFailure(describe(error))
+
+    def no_execute(self):
+        """The failure of a model without `execute`."""
+        return ModelFailure("Python model " + self.settings["model_file"] + " does not implement `execute` method.")
+
+    def parent(self):
+        """The number of the request on whose behalf the caller runs, if that is beyond doubt; else 0. The second value
+        is True if it stands for all requests of its batch."""
+        if self.overlap is not None:
+            return self.overlap.parent()
+        running = self.running
+        return (running[0]._row[0] if len(running) == 1 else 0), False
+
+    def encode(self, batch, requests, returned):
+        """The encoded responses, their span, the text with which all failed, and senders that answer instead."""
+        span, states = NO_SPAN, []
+        try:
             if returned.__class__ is ModelFailure:
                 text = returned.text
             else:
@@ -214,23 +266,6 @@ class Process:
             if request._sender is not None:
                 request._sender._state.is_closed = True
         return [], NO_SPAN, text, ()
-
-    def _call_execute(self, requests):
-        try:
-            returned = self.model.execute(requests[:])
-            if returned.__class__ is list:
-                return returned
-            if is_coroutine(returned):
-                import deuteron_loop
-
-                if not self.is_decoupled:
-                    return deuteron_loop.run(returned)
-                # Not waited for. Its requests are answered by their senders, or end when it fails.
-                deuteron_loop.start(returned, [request.get_response_sender()._state for request in requests])
-                return None
-            return returned
-        except BaseException as error:
-            return ModelFailure(describe(error))
 
     def _encode(self, batch, requests, returned, states):
         """The result of `execute`, encoded. `states` gets the place and state of each sender that answers instead."""
@@ -309,11 +344,26 @@ class Process:
         except BaseException as error:
             return self._fail(describe(error))
         self.has_execute = facts["execute"]
+        self.overlap = self._new_overlap(facts["is_async"])
         if facts["is_ready"]:
             self.aux.start_reader()
         self.stage = SERVING
         self.main.send(frame(channel.INITIALIZED, str32(json.dumps(facts))))
         return True
+
+    def _new_overlap(self, is_async):
+        """Runs several batches at once, if the server sends more than one: with a coroutine, or with a function."""
+        for_functions, for_coroutines = self.settings.get("concurrency") or (1, 1)
+        # A coroutine of a decoupled model is not waited for: its next batch begins at once.
+        if is_async and for_coroutines > 1 and not self.is_decoupled:
+            import deuteron_overlap
+
+            return deuteron_overlap.Coroutines(self)
+        if not is_async and for_functions > 1:
+            import deuteron_overlap
+
+            return deuteron_overlap.Threads(self, for_functions)
+        return None
 
     def _fail(self, text):
         self.main.send(frame(channel.FAILED, str32(text)))
@@ -328,6 +378,8 @@ class Process:
                 return False
 
     def _finalize(self):
+        if self.overlap is not None:
+            self.overlap.finish()
         self.stage = FINALIZING
         if "deuteron_loop" in sys.modules:
             sys.modules["deuteron_loop"].stop()
@@ -358,6 +410,13 @@ class Process:
         self.aux.writer.send(frame(channel.READY, U64.pack(ask), bytes((state,)), str32(text)))
 
 
+class TakenBatch:
+    """A batch that was read: its number as in the message, the slot of its inputs, a weak reference to their root, and its
+    requests until they are answered."""
+
+    __slots__ = ("number", "slot", "weak", "batch", "requests")
+
+
 class ModelFailure:
     """Why `execute` failed."""
 
@@ -376,6 +435,10 @@ def is_coroutine(value):
     return asyncio.iscoroutine(value)
 
 
+# The code of the functions that threads of ours begin with: what called them is not the model's.
+entries = set()
+
+
 def describe(error):
     """An exception in Triton's words: type, text, and the frames from where it was raised, without our own."""
     try:
@@ -390,7 +453,7 @@ def describe(error):
         trace = trace.tb_next
     place = trace.tb_frame if trace is not None else None
     frames = []
-    while place is not None and place.f_code is not main.__code__:
+    while place is not None and place.f_code not in entries:
         code = place.f_code
         if not code.co_filename.startswith(OWN_FILES):
             frames.append("  " + code.co_filename + "(" + str(place.f_lineno) + "): " + code.co_name)
@@ -448,3 +511,6 @@ def main(main_fd, aux_fd, request_fd, response_fd):
     channel.process = Process(main_socket, aux_socket, request_fd, response_fd)
     os.register_at_fork(before=begin_fork, after_in_parent=end_fork, after_in_child=begin_child)
     channel.process.run()
+
+
+entries.add(main.__code__)
