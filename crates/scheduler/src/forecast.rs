@@ -191,7 +191,8 @@ impl Forecast {
         if places > idle_at.len() {
             // Batches end one by one, and each makes a place for the next.
             let first = Instant::from_nanos(idle_at.first().copied().unwrap_or_default());
-            return first.max(now) + full.mul_f64(batches as f64 / places as f64);
+            let [batches, places] = [batches, places].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+            return first.max(now) + full.saturating_mul(batches) / places.max(1);
         }
         let rounds = u32::try_from(batches / idle_at.len().max(1)).unwrap_or(u32::MAX);
         let first = idle_at.get(batches % idle_at.len().max(1)).copied().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Attribution of faults: a step of an ensemble that answers with another datatype than it declares, and requests that
 //! wait for a busy process.
 
-use super::{Deed, PythonServer, write};
+use super::{Deed, IN_TURN, PythonServer, write};
 use crate::support::folder::Folder;
 use crate::support::metrics::metric;
 use crate::support::repository;
@@ -53,7 +53,7 @@ fn a_step_that_answers_in_another_datatype_than_it_declares_is_the_servers_fault
 
 #[test]
 fn a_request_that_was_sent_ahead_to_a_busy_process_is_pending() {
-    let deed = Deed::named("m");
+    let deed = Deed { config: IN_TURN, ..Deed::named("m") };
     let Some(server) = PythonServer::start(&[deed], &["--shards=1"]) else { return };
     let go = server.folder.path().join("go");
     let code = format!("while not os.path.exists({:?}): time.sleep(0.01)", go.display().to_string());

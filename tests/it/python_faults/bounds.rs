@@ -1,6 +1,6 @@
 //! Memory between the server and a process: it grows as far as the flag lets it, and beyond that requests fail.
 
-use crate::python_faults::{Deed, PythonServer};
+use crate::python_faults::{Deed, IN_TURN, PythonServer};
 use crate::support::http;
 use serde_json::{Value, json};
 
@@ -101,7 +101,8 @@ fn a_model_that_keeps_its_inputs_gets_errors_once_the_memory_is_full_and_never_h
 
 #[test]
 fn calls_of_other_models_beyond_what_an_instance_may_have_in_flight_are_refused_at_once() {
-    let Some(served) = PythonServer::start(&[Deed::named("caller"), Deed::named("target")], &[]) else { return };
+    let target = Deed { config: IN_TURN, ..Deed::named("target") };
+    let Some(served) = PythonServer::start(&[Deed::named("caller"), target], &[]) else { return };
     // The first keeps the target busy until all were made, and those beyond the bound are refused. Calls reach a model by way
     // of its shard, in no certain order: so the others come when the first runs.
     let [began, end] = ["began", "end"].map(|file| served.folder.path().join(file));

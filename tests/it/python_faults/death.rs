@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::python_faults::{Deed, Outcome, PythonServer, interpreter, is_alive, kill, run, unhealthy, until};
+use crate::python_faults::{Deed, IN_TURN, Outcome, PythonServer, interpreter, is_alive, kill, run, unhealthy, until};
 use crate::support::http;
 use crate::support::metrics::metric;
 use crate::support::over::Over;
@@ -48,7 +48,8 @@ fn bare_start() -> Duration {
 
 #[test]
 fn a_killed_process_costs_the_batch_that_it_runs_and_no_other() {
-    let pair = Deed { config: "instance_group { count: 2 kind: KIND_CPU }", ..Deed::named("pair") };
+    let config = format!("instance_group {{ count: 2 kind: KIND_CPU }} {IN_TURN}");
+    let pair = Deed { config: &config, ..Deed::named("pair") };
     let Some(served) = PythonServer::start(&[Deed::named("m"), Deed::named("other"), pair], &[]) else { return };
     let (address, mark) = (served.server.http(), served.folder.path().join("mark"));
     let is_over = AtomicBool::new(false);
@@ -111,7 +112,7 @@ fn a_killed_process_costs_the_batch_that_it_runs_and_no_other() {
 
 #[test]
 fn a_batch_that_was_sent_ahead_is_run_by_the_next_process() {
-    let Some(served) = PythonServer::start(&[Deed::named("m")], &[]) else { return };
+    let Some(served) = PythonServer::start(&[Deed { config: IN_TURN, ..Deed::named("m") }], &[]) else { return };
     let (address, mark) = (served.server.http(), served.folder.path().join("mark"));
     for round in 0..2 {
         let old = served.pid("m");

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::python_faults::{Deed, PythonServer, children, interpreter, is_alive, until};
+use crate::python_faults::{Deed, IN_TURN, PythonServer, children, interpreter, is_alive, until};
 use crate::support::folder::Folder;
 use crate::support::server::{Ports, Server};
 
@@ -90,8 +90,9 @@ fn a_restart_that_hangs_does_not_keep_the_server_nor_an_unload() {
 
 #[test]
 fn a_batch_that_takes_too_long_is_answered_in_time_and_the_next_is_right() {
-    let config = "parameters { key: 'execute_timeout_ms' value { string_value: '2000' } }";
-    let deeds = [Deed { config, ..Deed::named("m") }, Deed::named("other")];
+    // In threads a process may answer before it stops itself.
+    let config = format!("{IN_TURN} parameters {{ key: 'execute_timeout_ms' value {{ string_value: '2000' }} }}");
+    let deeds = [Deed { config: &config, ..Deed::named("m") }, Deed::named("other")];
     let Some(served) = PythonServer::start(&deeds, &[]) else { return };
     let want =
         "Python model 'm_0_0' did not end a batch within 2000 ms ('execute_timeout_ms') and its process was ended";

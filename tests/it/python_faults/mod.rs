@@ -134,17 +134,15 @@ impl<'a> Deed<'a> {
         let tensors = "input { name: 'CODE' data_type: TYPE_STRING dims: 1 }
             output { name: 'RESULT' data_type: TYPE_STRING dims: 1 }";
         let group = if self.config.contains("instance_group") { "" } else { "instance_group { kind: KIND_CPU }" };
-        let concurrency = match std::env::var("DEUTERON_EXECUTE_CONCURRENCY") {
-            Ok(count)
-                if !["execute_concurrency", "sequence_batching"].iter().any(|word| self.config.contains(word)) =>
-            {
-                concurrency(&count)
-            }
-            _ => String::new(),
-        };
+        let is_told = ["execute_concurrency", "sequence_batching"].iter().any(|word| self.config.contains(word));
+        let count = std::env::var("DEUTERON_EXECUTE_CONCURRENCY").ok().filter(|_| !is_told && !self.is_async);
+        let concurrency = count.map(|count| concurrency(&count)).unwrap_or_default();
         write(repository, self.name, &format!("{tensors}\n{group}\n{concurrency}\n{}", self.config), &code);
     }
 }
+
+/// For tests of batches that run one after the other.
+const IN_TURN: &str = "parameters { key: 'execute_concurrency' value { string_value: '1' } }";
 
 /// The parameter with this value.
 fn concurrency(count: &str) -> String {
