@@ -6,6 +6,7 @@ mod beyond;
 mod calls;
 mod clients;
 mod cores;
+mod declared;
 mod environments;
 mod faults;
 mod life;

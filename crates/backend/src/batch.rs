@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::Request;
-use crate::text::ShapeText;
+use crate::text::{ShapeText, output_differs};
 use base::error::Error;
 use base::tensor::strings::{LENGTH_SIZE, Strings};
 use base::tensor::{AlignedBuffer, Shape, Tensor, byte_size, element_count};
@@ -417,9 +417,7 @@ pub fn check_output(
         return Err(Error::internal(format!("model '{}' gave an output that it does not have", spec.name)));
     };
     if output.datatype != expected.datatype {
-        let (want, came) = (expected.datatype.name(), output.datatype.name());
-        let text = format!("output '{}' of model '{}' must be {want} but came as {came}", expected.name, spec.name);
-        return Err(Error::internal(text));
+        return Err(output_differs(spec, index, output.datatype.name()));
     }
     if expected.scatter_source.is_some() {
         return check_scattered(spec, expected, output, requests).map(|()| OutputRows::AsExpected);
@@ -434,6 +432,47 @@ pub fn check_output(
         return Err(Error::internal(text));
     }
     Ok(if has_rows { OutputRows::AsExpected } else { OutputRows::Unknown })
+}
+
+/// Checks one response, in the order of the configuration, of a model that answers its requests one by one. An output
+/// that it left out is not checked, and a scalar gets the shape `[1]` by which a configuration declares it.
+///
+/// # Errors
+///
+/// Internal if the datatype or the shape of an output differs: the model is at fault, not the request.
+pub fn check_response(spec: &ModelSpec, outputs: &mut [Tensor], rows: u32) -> Result<(), Error> {
+    for (index, (output, expected)) in outputs.iter_mut().zip(&spec.outputs).enumerate() {
+        if output.is_missing() {
+            continue;
+        }
+        if output.datatype != expected.datatype {
+            return Err(output_differs(spec, index, output.datatype.name()));
+        }
+        let is_scalar = expected.may_be_scalar() && output.shape.len() + 1 == expected.model_shape.len();
+        let shape: Shape = output.shape.iter().copied().chain(is_scalar.then_some(1)).collect();
+        if !fits_response(spec, expected, &shape, rows) {
+            return Err(Error::internal(shape_text(spec, expected, &output.shape, rows)));
+        }
+        output.shape = shape;
+    }
+    Ok(())
+}
+
+/// Returns true if an output of a response to a request of this many rows has its declared shape.
+///
+/// The first dimension of a model that batches is the request's rows: more of them could be those of other requests.
+/// Only a Python model that gets its requests singly may make any number of rows, or leave that dimension out, as the
+/// OCR models of NVIDIA's tutorials do (Conceptual Guide, part 5).
+fn fits_response(spec: &ModelSpec, expected: &TensorSpec, shape: &[i64], rows: u32) -> bool {
+    let (true, [_, dims @ ..]) = (spec.has_batch_axis() && !expected.is_shape_tensor, &*expected.model_shape) else {
+        return fits(&expected.model_shape, shape);
+    };
+    let is_single = spec.python.as_ref().is_some_and(|python| !python.is_batched);
+    let has_rows = match shape {
+        [first, rest @ ..] => (is_single || *first == i64::from(rows)) && fits(dims, rest),
+        [] => false,
+    };
+    has_rows || (is_single && fits(dims, shape))
 }
 
 /// Checks that an output with a scatter source has as many bytes as the parts of all requests.

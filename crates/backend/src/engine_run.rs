@@ -39,7 +39,7 @@ pub trait EngineInstance: Send {
     fn compute(&mut self, inputs: EngineInputs<'_>) -> Result<Self::Outputs, Error>;
 
     /// Returns the outputs of a run in the order of the configuration, each in the configured
-    /// datatype and rank, or [`output_differs`] for one of another. The caller checks their shapes.
+    /// datatype and rank, or [`output_differs`](crate::text::output_differs) for one of another. The caller checks their shapes.
     fn outputs(&self, values: Self::Outputs, inputs: EngineInputs<'_>) -> impl Iterator<Item = Result<Tensor, Error>>;
 
     /// A run ended. Returns the outcome for its requests: an engine on a device may replace the
@@ -269,12 +269,6 @@ impl<E: EngineInstance> Instance for BatchedInstance<E> {
         watch.set_stopper(self.engine.stopper());
         self.watch = Some((watch, Box::default()));
     }
-}
-
-/// The error of an output that has another datatype than the configured one.
-pub fn output_differs(spec: &ModelSpec, index: usize, came: &str) -> Error {
-    let (name, want) = spec.outputs.get(index).map_or(("", ""), |output| (&output.name, output.datatype.name()));
-    Error::internal(format!("output '{name}' of model '{}' must be {want} but came as {came}", spec.name))
 }
 
 #[cfg(test)]

@@ -46,6 +46,12 @@ pub fn datatype_differs(spec: &ModelSpec, side: &str, name: &str, want: Datatype
     Error::invalid(format!("unable to load model '{}', {text}", spec.name))
 }
 
+/// The error of an output that has another datatype than the configured one.
+pub fn output_differs(spec: &ModelSpec, index: usize, came: &str) -> Error {
+    let (name, want) = spec.outputs.get(index).map_or(("", ""), |output| (&output.name, output.datatype.name()));
+    Error::internal(format!("output '{name}' of model '{}' must be {want} but came as {came}", spec.name))
+}
+
 /// Refuses a configured shape that the model's does not allow; -1 allows any size on either side.
 ///
 /// # Errors

@@ -19,7 +19,7 @@ use crate::process::python::host::HostLog;
 use crate::process::python::message::LogLevel;
 use crate::process::python::{ModelProcess, PythonBackend, PythonCompletion, PythonOptions, RegionLimit};
 use crate::runtime::clock;
-use crate::settings::Settings;
+use crate::settings::{Compat, Settings};
 
 /// Returns the engine of Python models, as the flags say.
 pub fn engine(settings: &Settings, services: &ModelServices) -> PythonBackend {
@@ -48,6 +48,7 @@ pub fn options(settings: &Settings, services: &ModelServices) -> PythonOptions {
         backend_directory: settings.backend_directory.clone(),
         cores: process_cores(settings),
         exit_timeout: settings.exit_timeout,
+        passes_outputs: settings.compat == Compat::Triton,
         finalizing: AtomicUsize::new(0),
     }
 }

@@ -126,6 +126,8 @@ impl Backend for PytorchInPython {
             environment: spec.parameters.get(ENVIRONMENT).filter(|path| !path.is_empty()).cloned(),
             execute_timeout: None,
             concurrency: None,
+            checks_outputs: None,
+            is_batched: true,
         };
         let spec = Arc::new(ModelSpec { python: Some(Arc::new(python)), ..ModelSpec::clone(spec) });
         self.python.load(&spec, directory).map_err(|error| {

@@ -24,10 +24,26 @@ class TritonPythonModel:
 
 #[test]
 fn a_step_that_answers_in_another_datatype_than_it_declares_is_the_servers_fault_and_named() {
+    let unchecked = "parameters { key: 'check_outputs' value { string_value: 'no' } }";
+    for (more, want) in [
+        ("", "in ensemble 'both', step 1 ('wide'): output 'OUT' of model 'wide' must be FP32 but came as FP64"),
+        (
+            unchecked,
+            "in ensemble 'both', step 2 ('plain'): its input 'X' is output 'OUT' of step 1 ('wide'), which came as FP64 [2] \
+             but is declared as FP32 [2]",
+        ),
+    ] {
+        let Some((status, text)) = answer_of_both(more) else { return };
+        assert_eq!((status, text["error"].as_str()), (500, Some(want)));
+    }
+}
+
+/// The answer of an ensemble of `wide`, with more of its configuration, and a model behind it.
+fn answer_of_both(more: &str) -> Option<(u16, Value)> {
     let folder = Folder::new("blame");
     let tensor = |name: &str| format!("{{ name: '{name}' data_type: TYPE_FP32 dims: 2 }}");
     let group = "instance_group { kind: KIND_CPU }";
-    let config = format!("input {} output {} {group}", tensor("IN"), tensor("OUT"));
+    let config = format!("input {} output {} {group} {more}", tensor("IN"), tensor("OUT"));
     write(folder.path(), "wide", &config, WIDE);
     let config = format!("backend: 'identity' input {} output {}", tensor("X"), tensor("Y"));
     repository::add(folder.path(), "plain", &config, None);
@@ -42,13 +58,10 @@ fn a_step_that_answers_in_another_datatype_than_it_declares_is_the_servers_fault
     let config =
         format!("platform: 'ensemble' input {} output {} ensemble_scheduling {{ {steps} }}", tensor("a"), tensor("c"));
     repository::add(folder.path(), "both", &config, None);
-    let Some(server) = PythonServer::on(folder, &["--shards=1"]) else { return };
+    let server = PythonServer::on(folder, &["--shards=1"])?;
     let body = json!({ "inputs": [{ "name": "a", "datatype": "FP32", "shape": [2], "data": [1, 2] }] });
     let (status, text) = server.post("/v2/models/both/infer", &body.to_string());
-    let text: Value = serde_json::from_str(&text).unwrap();
-    let want = "in ensemble 'both', step 2 ('plain'): its input 'X' is output 'OUT' of step 1 ('wide'), which came as FP64 [2] \
-                but is declared as FP32 [2]";
-    assert_eq!((status, text["error"].as_str()), (500, Some(want)));
+    Some((status, serde_json::from_str(&text).unwrap()))
 }
 
 #[test]

@@ -154,6 +154,54 @@ fn an_output_must_be_what_the_configuration_says() {
     assert!(check_output(&spec, 1, &tensor(&[3], &[0_f32; 3]), 3, &[]).is_err());
 }
 
+/// The shape of the output `y` of a response to a request of 3 rows, or the reason against it.
+fn checked(rows_max: u32, is_batched: bool, dims: &[i64], output: Tensor) -> Result<Shape, String> {
+    let mut spec = spec(rows_max, &[], &[("y", Datatype::Fp32, dims), ("z", Datatype::Fp32, &[1])]);
+    spec.python = Some(Arc::new(model::PythonModel { is_batched, ..Default::default() }));
+    // The model left the second one out.
+    let mut outputs = [output, Tensor { datatype: Datatype::Fp32, shape: Shape::new(), contents: Bytes::new() }];
+    let outcome = check_response(&spec, &mut outputs, 3).map_err(|error| error.text().to_owned());
+    outcome.map(|()| outputs[0].shape.clone())
+}
+
+#[test]
+fn an_output_of_a_python_model_must_be_what_the_configuration_says() {
+    let came = tensor(&[2], &[0_i32; 2]);
+    let want = "output 'y' of model 'm' must be FP32 but came as INT32";
+    assert_eq!(checked(0, false, &[2], came), Err(want.to_owned()));
+    // Not batched, batched with a scheduler, and without one: the shape that came, and the outcome.
+    let (plain, batched, single) = ((0, false), (8, true), (8, false));
+    let cases: &[((u32, bool), &[i64], &[i64], Result<&[i64], &str>)] = &[
+        (plain, &[2, -1], &[2, 5], Ok(&[2, 5])),
+        (plain, &[2, -1], &[2, 0], Ok(&[2, 0])),
+        (plain, &[2, -1], &[3, 5], Err("[2,-1]")),
+        (plain, &[-1], &[1, 2], Err("[-1]")),
+        (plain, &[-1], &[], Err("[-1]")),
+        (plain, &[1], &[], Ok(&[1])),
+        (batched, &[2], &[3, 2], Ok(&[3, 2])),
+        (batched, &[2], &[2, 2], Err("[3,2]")),
+        (batched, &[2], &[3, 1], Err("[3,2]")),
+        (batched, &[-1], &[3], Err("[3,-1]")),
+        (batched, &[1], &[3], Ok(&[3, 1])),
+        (batched, &[1], &[6], Err("[3,1]")),
+        (single, &[2], &[3, 2], Ok(&[3, 2])),
+        (single, &[2], &[7, 2], Ok(&[7, 2])),
+        (single, &[2], &[2], Ok(&[2])),
+        (single, &[2], &[3], Err("[3,2]")),
+        (single, &[-1], &[5], Ok(&[5])),
+        (single, &[-1], &[1, 1, 1], Err("[3,-1]")),
+        (single, &[1], &[], Err("[3,1]")),
+    ];
+    for ((rows_max, is_batched), dims, shape, want) in cases {
+        let count = shape.iter().product::<i64>();
+        let outcome = checked(*rows_max, *is_batched, dims, tensor(shape, &vec![0_f32; count as usize]));
+        let shape_text =
+            |want: &str| format!("output 'y' of model 'm' must have shape {want} but came with {}", ShapeText(shape));
+        let want = want.map(Shape::from_slice).map_err(shape_text);
+        assert_eq!(outcome, want, "{rows_max} {is_batched} {dims:?} {shape:?}");
+    }
+}
+
 #[test]
 fn an_output_whose_shape_was_read_from_the_file_may_have_another() {
     let mut spec = spec(8, &[], &[("y", Datatype::Fp32, &[2])]);

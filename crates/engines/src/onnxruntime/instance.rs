@@ -15,8 +15,9 @@ use ort::value::{DynValue, ValueType};
 use smallvec::SmallVec;
 
 use backend::batch::InputConversion;
-use backend::engine_run::{EngineInputs, EngineInstance, output_differs};
+use backend::engine_run::{EngineInputs, EngineInstance};
 use backend::run_watch::RunStopper;
+use backend::text::output_differs;
 use base::error::Error;
 use base::tensor::{AlignedBuffer, Datatype, Shape, Tensor};
 use model::ModelSpec;

@@ -9,7 +9,8 @@ use rten::{DataType, NodeId, RunErrorKind, RunOptions, Value, ValueOrView};
 use smallvec::SmallVec;
 
 use backend::batch::InputConversion;
-use backend::engine_run::{EngineInputs, EngineInstance, output_differs};
+use backend::engine_run::{EngineInputs, EngineInstance};
+use backend::text::output_differs;
 use backend::{Request, Threads};
 use base::error::Error;
 use base::tensor::{Datatype, Shape, Tensor};

@@ -18,8 +18,10 @@ use crate::model_file::model_file_or_directory;
 use backend::batch::InputConversion;
 use backend::bits::bools_to_bits;
 use backend::blame;
-use backend::engine_run::{BatchedInstance, EngineInputs, EngineInstance, output_differs};
-use backend::text::{check_shape, config_name, datatype_differs, input_count_differs, unexpected_tensor};
+use backend::engine_run::{BatchedInstance, EngineInputs, EngineInstance};
+use backend::text::{
+    check_shape, config_name, datatype_differs, input_count_differs, output_differs, unexpected_tensor,
+};
 use backend::{Backend, Computation, Instance, LoadedModel, Threads};
 use base::error::Error;
 use base::limits::MODEL_SIZE_MAX;

@@ -32,6 +32,8 @@ const CPU_INPUTS: &str = "FORCE_CPU_ONLY_INPUT_TENSORS";
 const EXECUTE_TIMEOUT: &str = "execute_timeout_ms";
 /// The parameter that has a process run several batches at once: an extension of this server.
 const CONCURRENCY: &str = "execute_concurrency";
+/// The parameter that has outputs compared with their declaration: an extension of this server.
+const CHECK_OUTPUTS: &str = "check_outputs";
 
 /// Returns true if the model runs in Python processes.
 pub(super) fn is_python(config: &ModelConfig) -> bool {
@@ -114,6 +116,8 @@ pub(super) fn model(config: &ModelConfig) -> Result<Option<PythonModel>, Error> 
         environment: parameter(ENVIRONMENT).filter(|path| !path.is_empty()).map(str::to_owned),
         execute_timeout: parameter(EXECUTE_TIMEOUT).map(|value| execute_timeout(&config.name, value)).transpose()?,
         concurrency: concurrency(config, parameter(CONCURRENCY))?,
+        checks_outputs: parameter(CHECK_OUTPUTS).map(|value| checks_outputs(&config.name, value)).transpose()?,
+        is_batched: config.scheduling_choice.is_some(),
     }))
 }
 
@@ -134,6 +138,17 @@ fn concurrency(config: &ModelConfig, value: Option<&str>) -> Result<Option<usize
         }
         (Some(SchedulingChoice::SequenceBatching(_)), _) => Ok(Some(1)),
         (_, given) => Ok(given),
+    }
+}
+
+fn checks_outputs(model: &str, value: &str) -> Result<bool, Error> {
+    match value {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        other => Err(Error::invalid(format!(
+            "parameter '{CHECK_OUTPUTS}' of model '{model}' is '{}', expected yes or no",
+            other.escape_debug()
+        ))),
     }
 }
 

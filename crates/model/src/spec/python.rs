@@ -18,6 +18,11 @@ pub struct PythonModel {
     /// `execute_concurrency`: batches that one process runs at once; `None` if the model does not say. 1 for a model that
     /// serves sequences.
     pub concurrency: Option<usize>,
+    /// `check_outputs`: true if an output that differs from its declaration fails the request; `None` for the server's
+    /// default.
+    pub checks_outputs: Option<bool>,
+    /// True if `execute` may get several requests at once: the model has a scheduler.
+    pub is_batched: bool,
 }
 
 /// The file of the server's own that runs PyTorch models in Python; a process gets it with the program.

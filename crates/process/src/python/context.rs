@@ -21,13 +21,15 @@ use crate::python::message::LogLevel;
 use crate::python::process::PythonProcess;
 use crate::python::restart::RestartPause;
 use backend::Request;
+use backend::batch::check_response;
 use backend::custom_metrics::{CustomMetrics, ProcessMetrics};
 use backend::gateway::Gateway;
 use base::error::Error;
 use base::limits::PYTHON_FINALIZE_MAX;
 use base::metrics::Gauge;
-use base::tensor::Datatype;
+use base::tensor::{Datatype, Tensor};
 use base::time::{Clock, Instant};
+use model::ModelSpec;
 
 /// The time to wait for the end of a process that could not start, to report the reason.
 const START_END_WAIT: Duration = Duration::from_secs(2);
@@ -62,6 +64,8 @@ pub struct PythonOptions {
     pub cores: ProcessCores,
     /// Time limit of finalize when the server ends.
     pub exit_timeout: Duration,
+    /// True if an output that differs from its declaration is passed on (`--compat=triton`).
+    pub passes_outputs: bool,
     /// Instances whose process finalizes now.
     pub finalizing: AtomicUsize,
 }
@@ -74,6 +78,8 @@ pub(super) struct PythonModelContext {
     pub(super) version: u64,
     /// Names and datatypes of the outputs.
     pub(super) outputs: Vec<(String, Datatype)>,
+    /// The configuration that outputs are compared with; `None` if they are passed on as they come.
+    pub(super) declared: Option<Arc<ModelSpec>>,
     pub(super) is_decoupled: bool,
     pub(super) program: ModelProgram,
     pub(super) options: Arc<PythonOptions>,
@@ -141,6 +147,7 @@ impl PythonModelContext {
             qualified_name: name.into(),
             version,
             outputs: Vec::new(),
+            declared: None,
             is_decoupled: false,
             program,
             options: Arc::clone(options),
@@ -158,6 +165,22 @@ impl PythonModelContext {
     /// The same with outputs.
     pub(super) fn with_outputs(self, outputs: Vec<(String, Datatype)>, is_decoupled: bool) -> Self {
         Self { outputs, is_decoupled, ..self }
+    }
+
+    /// The same with the configuration that its outputs are compared with.
+    pub(super) fn with_declared(self, declared: Option<Arc<ModelSpec>>) -> Self {
+        Self { declared, ..self }
+    }
+
+    /// Checks the outputs of one response to a request of this many rows, if they are compared with the configuration.
+    ///
+    /// # Errors
+    /// `Internal` if one differs from its declaration: the model is at fault.
+    pub(super) fn checked(&self, mut outputs: Vec<Tensor>, rows: u32) -> Result<Vec<Tensor>, Error> {
+        if let Some(declared) = &self.declared {
+            check_response(declared, &mut outputs, rows)?;
+        }
+        Ok(outputs)
     }
 
     pub(super) fn clock(&self) -> Clock {

@@ -390,7 +390,7 @@ impl PythonInstance {
                 ClaimedResponse::Outputs { parameters, tensors } => {
                     running.set_parameters(parameters);
                     match self.outputs(&opened, tensors, running.policy()) {
-                        Ok(outputs) => Ok(outputs),
+                        Ok(outputs) => self.model.checked(outputs, running.rows()),
                         Err(error) => return Err(self.fail_all(std::iter::once(running).chain(requests), error)),
                     }
                 }
@@ -426,12 +426,13 @@ impl PythonInstance {
         response: ClaimedResponse,
     ) -> Result<(), MessageError> {
         let opened = self.responses.open(span)?;
-        let policy = self.find(key).map_or(TensorPolicy::Copy, |running| running.policy());
+        let (policy, rows) =
+            self.find(key).map_or((TensorPolicy::Copy, 0), |running| (running.policy(), running.rows()));
         let outcome = match response {
             ClaimedResponse::None => None,
             ClaimedResponse::Error(error) => Some((Default::default(), Err(error))),
             ClaimedResponse::Outputs { parameters, tensors } => {
-                Some((parameters, Ok(self.outputs(&opened, tensors, policy)?)))
+                Some((parameters, self.model.checked(self.outputs(&opened, tensors, policy)?, rows)))
             }
             ClaimedResponse::Rescheduled { tensors, .. } => {
                 let outputs = self.outputs(&opened, tensors, policy)?;

@@ -174,7 +174,10 @@ impl Backend for PythonBackend {
             |tensors: &[TensorSpec]| tensors.iter().map(|tensor| (tensor.name.clone(), tensor.datatype)).collect();
         let context = self.context(&spec.name, version, python, &place)?;
         let context = context.with_qualified_name(&spec.qualified_name());
-        let context = context.with_outputs(tensors(&spec.outputs), spec.is_decoupled);
+        let is_checked = python.checks_outputs.unwrap_or(!self.options.passes_outputs);
+        let context = context
+            .with_outputs(tensors(&spec.outputs), spec.is_decoupled)
+            .with_declared(is_checked.then(|| Arc::clone(spec)));
         let starter = ProcessStarter {
             context: Arc::new(context),
             host: self.host()?,

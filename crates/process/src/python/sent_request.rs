@@ -31,6 +31,11 @@ impl SentRequest {
         if details.is_some_and(|details| details.is_step) { TensorPolicy::Copy } else { TensorPolicy::View }
     }
 
+    /// The rows of the request; 0 once it was answered.
+    pub(super) fn rows(&self) -> u32 {
+        self.request.as_ref().map_or(0, |request| request.rows)
+    }
+
     pub(super) fn stamp(&mut self, infer_end: Instant, output_end: Instant) {
         if let Some(request) = &mut self.request {
             let stamps = &mut request.responder.stamps;

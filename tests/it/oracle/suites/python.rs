@@ -468,6 +468,43 @@ const DIFFERENCES: &[Difference] = &[
         ),
     },
     Difference {
+        decision: "an output of another datatype than declared is the model's fault; Triton passes it on",
+        on: On::Cases(&["python: wrong_returns, another_datatype"]),
+        becomes: Becomes::Answer(
+            "500 application/json\n{\"error\":\"output 'result' of model 'wrong_returns' must be BYTES but came as FP64\"}",
+        ),
+    },
+    Difference {
+        decision: "an output of another shape than declared is the model's fault; Triton passes it on",
+        on: On::Cases(&["python: wrong_returns, another_shape"]),
+        becomes: Becomes::Answer(
+            "500 application/json\n{\"error\":\"output 'result' of model 'wrong_returns' must have shape [-1] but came \
+             with [1,2,1]\"}",
+        ),
+    },
+    Difference {
+        decision: "an output of another datatype than declared is the model's fault from a sender too",
+        on: On::Cases(&["python: response_sender, wrong_tensors"]),
+        becomes: Becomes::Answer(
+            "500 application/json\n{\"error\":\"output 'result' of model 'response_sender' must be BYTES but came as FP64\"}",
+        ),
+    },
+    Difference {
+        decision: "an output with a dimension more than declared is the model's fault; Triton passes it on",
+        on: On::Cases(&["python: bls, tensors_live_on"]),
+        becomes: Becomes::Answer(
+            "500 application/json\n{\"error\":\"output 'result' of model 'bls' must have shape [-1] but came with [20,1]\"}",
+        ),
+    },
+    Difference {
+        decision: "a scalar has another shape than a declared list of any length; Triton passes it on",
+        on: On::Cases(&["python: wrong_returns, a_scalar"]),
+        becomes: Becomes::Answer(
+            "500 application/json\n{\"error\":\"output 'result' of model 'wrong_returns' must have shape [-1] but came \
+             with []\"}",
+        ),
+    },
+    Difference {
         decision: "the end of a stream's responses names the version as the others do",
         on: On::Every(|_, answer| answer.contains("message\n2 {\n")),
         becomes: Becomes::Rewritten(with_version),

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::*;
 use crate::config::{CompletionRules, ConfigDraft, ConfigSurroundings};
@@ -97,7 +98,10 @@ fn parameters_of_python_models_are_checked_and_others_are_free() {
             format!("parameter 'execute_concurrency' of model 'm' is '{value}', expected a number from 1 to 256");
         assert_eq!(concurrency(Some(value)), Err(want));
     }
-    assert!(model("anything", "at all").is_ok());
+    let checks = ["yes", "no"].map(|value| model("check_outputs", value).unwrap().checks_outputs);
+    assert_eq!((checks, model("anything", "at all").unwrap().checks_outputs), ([Some(true), Some(false)], None));
+    let want = "parameter 'check_outputs' of model 'm' is 'true', expected yes or no";
+    assert_eq!(model("check_outputs", "true"), Err(want.to_owned()));
     let other = "backend: 'identity' parameters { key: 'FORCE_CPU_ONLY_INPUT_TENSORS' value { string_value: 'x' } }";
     assert_eq!(python(other), Ok(None), "its own parameter");
 }
@@ -116,6 +120,19 @@ fn requests_of_sequences_run_in_turn() {
     assert_eq!(python("backend: 'python' sequence_batching { }").unwrap().unwrap().concurrency, Some(1));
     let want = "parameter 'execute_concurrency' of model 'm' is '2', expected 1, because its requests belong to sequences                 ('sequence_batching'), which run in turn";
     assert_eq!(sequences("2"), Err(want.to_owned()));
+}
+
+#[test]
+fn a_model_with_a_scheduler_may_get_several_requests_at_once() {
+    let is_batched = |text: &str| {
+        let spec = spec(&format!("backend: 'python' max_batch_size: 4 {text}")).unwrap();
+        let engine = spec.sequence.as_ref().map(|sequence| Arc::clone(&sequence.engine));
+        let of = |spec: &ModelSpec| spec.python.as_ref().unwrap().is_batched;
+        (of(&spec), engine.as_deref().map(of))
+    };
+    assert_eq!(is_batched(""), (false, None));
+    assert_eq!(is_batched("dynamic_batching { }"), (true, None));
+    assert_eq!(is_batched("sequence_batching { }"), (true, Some(true)));
 }
 
 #[test]
