@@ -11,6 +11,7 @@ mod environments;
 mod faults;
 mod life;
 mod memory;
+mod placed;
 mod readiness;
 mod traced;
 pub mod zoo;

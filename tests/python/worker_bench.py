@@ -69,6 +69,30 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
+TWICE = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        arrays = [pb_utils.get_input_tensor_by_name(request, "IN").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array * 2)]) for array in arrays]
+"""
+
+IN_PLACE = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            array = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+            output = pb_utils.Tensor.empty("OUT", array.shape, array.dtype)
+            np.multiply(array, 2, out=output.as_numpy())
+            responses.append(pb_utils.InferenceResponse([output]))
+        return responses
+"""
+
 
 def tensors(*names, datatype):
     return [{"name": name, "data_type": datatype} for name in names]
@@ -80,6 +104,7 @@ def config(datatype):
 
 
 SMALL = np.arange(16, dtype=np.float32).reshape(1, 16)
+LARGE = np.zeros((1, 4 << 20), np.float32)
 WORDS = [b"word%d" % (number % 997) for number in range(1000)]
 DETAILS = worker.server.details(id="request-17", parameters='{"top_k":4}')
 
@@ -90,6 +115,9 @@ CASES = [
     ("64 requests of two inputs and outputs", TWO, "FP32", {"IN": SMALL, "B": SMALL}, 64, 64),
     ("1 small request", MODEL, "FP32", {"IN": SMALL}, 1, 1),
     ("602 kB in and out", MODEL, "FP32", {"IN": np.zeros((1, 3, 224, 224), np.float32)}, 1, 1),
+    ("16 MiB in and twice out, copied", TWICE, "FP32", {"IN": LARGE}, 1, 1),
+    ("16 MiB in and twice out, in place", IN_PLACE, "FP32", {"IN": LARGE}, 1, 1),
+    ("1 small request, in place", IN_PLACE, "FP32", {"IN": SMALL}, 1, 1),
     ("1000 strings in and out, per string", MODEL, "BYTES", {"IN": text_tensor((1000,), *WORDS)}, 1, 1000),
     (
         "1000 strings of one length, per string",
@@ -149,6 +177,9 @@ class Driver:
             self.slots.append(data[9:13])
             if kind == worker.server.RESPONSES:
                 assert data[31] == 0, data[36:]
+                if self.slots[-1] == bytes(4) and data[36] == 1:
+                    # The one output is in a place of its own: its slot and its region are at the end.
+                    self.slots[-1] = data[-6:-2]
                 self.slots = [slot for slot in self.slots if slot != bytes(4)]
                 return
 
@@ -183,7 +214,7 @@ def measure(name, model, datatype, request, count, divisor, python, seconds):
         with open(path, "w") as file:
             file.write(model)
         decoupled = model is SENDER
-        with Server(path, config(datatype), python, (4 << 20, 4 << 20), decoupled=decoupled) as server:
+        with Server(path, config(datatype), python, (64 << 20, 64 << 20), decoupled=decoupled) as server:
             driver = Driver(server, request, count)
             run = driver.run_call if model is BLS else driver.run
             for _ in range(50):

@@ -12,6 +12,7 @@ from worker.imports import Imports
 from worker.life import Life
 from worker.memory import Memory
 from worker.overlap import Overlap
+from worker.placed import Placed
 from worker.requests import Log, Requests
 from worker.returns import Returns
 from worker.senders import Senders
@@ -27,6 +28,7 @@ __all__ = [
     "Log",
     "Memory",
     "Overlap",
+    "Placed",
     "Requests",
     "Returns",
     "Senders",

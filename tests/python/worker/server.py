@@ -227,6 +227,8 @@ class Server:
         self.slots = set()
         self.batch_slots = {}
         self.response_slots = []
+        # Places of outputs that the model wrote there.
+        self.placed = []
         self.send_main(INIT, str32(json.dumps(self.settings)))
         if start:
             self.facts = json.loads(self.expect("main", INITIALIZED).str32())
@@ -394,6 +396,12 @@ class Server:
         slot, region, offset, size = span
         datatype, rank, at, length = reader.take("BBQQ")
         shape = struct.unpack("<" + str(rank) + "q", reader.bytes(8 * rank))
+        if datatype & 0x80:
+            # In a place of its own.
+            slot, region = reader.take("IH")
+            self.response_slots.append(slot)
+            self.placed.append((slot, region, at, length))
+            datatype, offset, size = datatype & 0x7F, 0, self.response_regions[region].size
         assert at % 64 == 0 and at + length <= size or length == 0, "a tensor outside of its span"
         data = self.response_regions[region].map[offset + at : offset + at + length] if length else b""
         if datatype == 13:

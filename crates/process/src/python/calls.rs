@@ -131,7 +131,9 @@ impl PythonInstance {
     fn handle_bls_call(&mut self, call: BlsCall) -> Result<(), MessageError> {
         let BlsCall { call, parent, is_decoupled, model, version, details, span, outputs, inputs } = call;
         let opened = self.responses.open(span)?;
-        let taken = inputs.iter().map(|(name, claim)| Ok((name.clone(), opened.take(claim, TensorPolicy::Copy)?)));
+        let taken = inputs
+            .iter()
+            .map(|(name, claim)| Ok((name.clone(), self.responses.take(&opened, claim, TensorPolicy::Copy)?)));
         let inputs = taken.collect::<Result<Vec<_>, MessageError>>()?;
         if self.calls.nested.len() >= PYTHON_CALLS_MAX {
             let text = format!("this instance has {PYTHON_CALLS_MAX} calls of other models in flight (the limit)");

@@ -85,6 +85,7 @@ fn check_response(span: &Span, response: &ClaimedResponse) {
 
 /// A tensor that is taken has exactly the bytes at its place, in either way, and its slot is free afterwards.
 fn check_tensor(span: &Span, claim: &ClaimedTensor) {
+    let span = claim.own_span.as_ref().unwrap_or(span);
     let (region, bytes) = region();
     let released = Arc::new(ReleasedSlots::default());
     for policy in [TensorPolicy::Copy, TensorPolicy::View] {

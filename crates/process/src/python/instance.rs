@@ -411,7 +411,7 @@ impl PythonInstance {
         let mut outputs: Vec<Tensor> = self.model.outputs.iter().map(|(_, datatype)| absent(*datatype)).collect();
         for (index, claim) in claims {
             let place = outputs.get_mut(usize::from(index)).ok_or(MessageError::Value("the index of an output"))?;
-            *place = opened.take(&claim, policy)?;
+            *place = self.responses.take(opened, &claim, policy)?;
         }
         Ok(outputs)
     }

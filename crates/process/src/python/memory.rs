@@ -219,6 +219,22 @@ impl ResponseMemory {
         Ok(OpenedSpan { span, region: Arc::clone(region), lease: self.released.lease(&span) })
     }
 
+    /// A tensor of a message, from the span of the message or from its own.
+    ///
+    /// # Errors
+    /// [`MessageError`] if it lies outside of the span, or its size is not that of its shape.
+    pub fn take(
+        &self,
+        opened: &OpenedSpan,
+        claim: &ClaimedTensor,
+        policy: TensorPolicy,
+    ) -> Result<Tensor, MessageError> {
+        match claim.own_span {
+            Some(own_span) => self.open(own_span)?.take(claim, policy),
+            None => opened.take(claim, policy),
+        }
+    }
+
     /// The next slot that is free.
     pub fn poll_released(&self) -> Option<u32> {
         self.released.poll_released()
@@ -233,11 +249,7 @@ pub struct OpenedSpan {
 }
 
 impl OpenedSpan {
-    /// A tensor of the message.
-    ///
-    /// # Errors
-    /// [`MessageError`] if it lies outside of the span, or its size is not that of its shape.
-    pub fn take(&self, claim: &ClaimedTensor, policy: TensorPolicy) -> Result<Tensor, MessageError> {
+    fn take(&self, claim: &ClaimedTensor, policy: TensorPolicy) -> Result<Tensor, MessageError> {
         take_tensor(&self.region, &self.span, &self.lease, claim, policy).map(|(tensor, _)| tensor)
     }
 
@@ -330,6 +342,34 @@ mod tests {
         let (span, _) = memory.allocate(64).unwrap();
         assert!(!memory.free(0) && !memory.free(span.slot + 1));
         assert!(memory.free(span.slot) && !memory.free(span.slot), "only once");
+    }
+
+    #[test]
+    fn a_tensor_may_have_a_span_of_its_own_whose_slot_is_released_by_itself() {
+        let memory = ResponseMemory::new(8192, LIMIT).unwrap();
+        let message = Span { slot: 1, region: 0, offset: 64, size: 64 };
+        let own = Span { slot: 2, region: 0, offset: 4096, size: 8 };
+        let claim = |own_span, size: u64| ClaimedTensor {
+            datatype: base::tensor::Datatype::Uint8,
+            shape: base::tensor::Shape::from_slice(&[size as i64]),
+            offset: 0,
+            size,
+            own_span,
+        };
+        let opened = memory.open(message).unwrap();
+        rustix::io::pwrite(memory.first().unwrap().fd(), b"elements", 4096).unwrap();
+        let taken = memory.take(&opened, &claim(Some(own), 8), TensorPolicy::View).unwrap();
+        assert_eq!((&*taken.contents, memory.poll_released()), (&b"elements"[..], Some(2)), "a small one is copied");
+        let elsewhere = Span { region: 1, ..own };
+        for (own_span, size) in [(elsewhere, 8), (Span { offset: 8190, ..own }, 8), (own, 9)] {
+            let refused = memory.take(&opened, &claim(Some(own_span), size), TensorPolicy::View).err();
+            assert_eq!(refused, Some(MessageError::Range), "{own_span:?} {size}");
+        }
+        while memory.poll_released().is_some() {}
+        assert_eq!(&*memory.take(&opened, &claim(None, 8), TensorPolicy::View).unwrap().contents, [0; 8]);
+        assert_eq!(memory.poll_released(), None);
+        drop(opened);
+        assert_eq!(memory.poll_released(), Some(1), "that of the message");
     }
 
     #[test]

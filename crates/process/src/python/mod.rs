@@ -61,6 +61,7 @@ const MODULES: &[(&str, &str)] = &[
     ("deuteron_memory", include_str!("worker/deuteron_memory.py")),
     ("deuteron_metric", include_str!("worker/deuteron_metric.py")),
     ("deuteron_overlap", include_str!("worker/deuteron_overlap.py")),
+    ("deuteron_placed", include_str!("worker/deuteron_placed.py")),
     ("deuteron_pytorch", include_str!("worker/deuteron_pytorch.py")),
     ("deuteron_request", include_str!("worker/deuteron_request.py")),
     ("deuteron_start", include_str!("worker/deuteron_start.py")),

@@ -425,7 +425,7 @@ mod tests {
     }
 
     fn claim(datatype: Datatype, offset: u64, size: u64, shape: &[i64]) -> ClaimedTensor {
-        ClaimedTensor { datatype, shape: Shape::from_slice(shape), offset, size }
+        ClaimedTensor { datatype, shape: Shape::from_slice(shape), offset, size, own_span: None }
     }
 
     fn span(offset: u64, size: u64) -> Span {

@@ -291,7 +291,7 @@ mod tests {
         shared.inputs.write(size, &[9; PYTHON_VIEW_SIZE_MIN]).unwrap();
         let span = Span { slot: 3, region: 0, offset: size, size };
         let shape = Shape::from_slice(&[size as i64]);
-        let claim = ClaimedTensor { datatype: Datatype::Uint8, shape, offset: 0, size };
+        let claim = ClaimedTensor { datatype: Datatype::Uint8, shape, offset: 0, size, own_span: None };
         let take = |inputs: &LentInputs| inputs.take(&claim, TensorPolicy::View).unwrap();
         let inputs = shared.memory.inputs(span);
         assert!(take(&inputs).contents.iter().all(|byte| *byte == 9));

@@ -50,10 +50,12 @@ pub struct ClaimedTensor {
     pub datatype: Datatype,
     /// Its shape, of at most `RANK_MAX` dimensions; any of them may be negative.
     pub shape: Shape,
-    /// Its start in the span of its message.
+    /// Its start in its span.
     pub offset: u64,
     /// Its bytes.
     pub size: u64,
+    /// A span of its own; `None` if it lies in that of its message.
+    pub own_span: Option<Span>,
 }
 
 /// The response of a process to one request.

@@ -17,6 +17,10 @@ use base::tensor::{Datatype, Shape, Tensor};
 use model::CorrelationId;
 use model::parameters::Parameters;
 
+/// The flag of a datatype whose tensor has a span of its own: its offset is that in the region, and the slot and the
+/// region follow its dimensions.
+const OWN_SPAN: u8 = 0x80;
+
 /// Reads a message from its front.
 pub struct PieceReader<'a> {
     rest: &'a [u8],
@@ -160,14 +164,19 @@ impl<'a> PieceReader<'a> {
 
     /// The description after the index or the name of a tensor.
     pub fn tensor(&mut self) -> Result<ClaimedTensor, MessageError> {
-        let datatype = datatype_of(self.u8()?).ok_or(MessageError::Value("a datatype"))?;
+        let code = self.u8()?;
+        let datatype = datatype_of(code & !OWN_SPAN).ok_or(MessageError::Value("a datatype"))?;
         let rank = usize::from(self.u8()?);
         if rank > RANK_MAX {
             return Err(MessageError::Count);
         }
         let (offset, size) = (self.u64()?, self.u64()?);
         let shape = (0..rank).map(|_| self.i64()).collect::<Result<Shape, _>>()?;
-        Ok(ClaimedTensor { datatype, shape, offset, size })
+        if code & OWN_SPAN == 0 {
+            return Ok(ClaimedTensor { datatype, shape, offset, size, own_span: None });
+        }
+        let own_span = Span { slot: self.u32()?, region: self.u16()?, offset, size };
+        Ok(ClaimedTensor { datatype, shape, offset: 0, size, own_span: Some(own_span) })
     }
 
     pub fn named_tensor(&mut self) -> Result<(String, ClaimedTensor), MessageError> {

@@ -543,7 +543,7 @@ mod tests {
     }
 
     fn claim(datatype: Datatype, shape: &[i64], offset: u64, size: u64) -> ClaimedTensor {
-        ClaimedTensor { datatype, shape: Shape::from_slice(shape), offset, size }
+        ClaimedTensor { datatype, shape: Shape::from_slice(shape), offset, size, own_span: None }
     }
 
     #[test]

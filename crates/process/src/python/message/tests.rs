@@ -95,7 +95,7 @@ fn check_aux(kind: u8, body: &Wire, want: &AuxMessage) {
 }
 
 fn claim(datatype: Datatype, offset: u64, size: u64, shape: &[i64]) -> ClaimedTensor {
-    ClaimedTensor { datatype, shape: Shape::from_slice(shape), offset, size }
+    ClaimedTensor { datatype, shape: Shape::from_slice(shape), offset, size, own_span: None }
 }
 
 fn span(slot: u32, region: u16, offset: u64, size: u64) -> Span {
@@ -186,6 +186,20 @@ fn responses_are_read_in_order() {
     let failed = wire().u64(9).u8(0).span(3, 1, 64, 4096).u8(1).str32("boom");
     check_main(3, &failed, &want(false, Err("boom".to_owned())));
     check_main(3, &head.u8(0).u32(0), &want(true, Ok(vec![])));
+}
+
+#[test]
+fn a_tensor_with_a_span_of_its_own_has_it_behind_its_shape() {
+    let tensor = |wire: Wire| wire.tensor(0x80 | 11, 128, 24, &[2, 3]).u32(7).u16(2);
+    let own = ClaimedTensor { own_span: Some(span(7, 2, 128, 24)), ..claim(Datatype::Fp32, 0, 24, &[2, 3]) };
+    let tensors = vec![(1, own.clone()), (0, claim(Datatype::Int8, 0, 2, &[2]))];
+    let body = wire().u64(5).u8(1).span(1, 0, 64, 2).u8(1).str32("").u16(2);
+    let body = tensor(body.u16(1)).u16(0).tensor(6, 0, 2, &[2]);
+    let response = ClaimedResponse::Outputs { parameters: Parameters::default(), tensors };
+    let message = MainMessage::Send { request: 5, is_final: true, is_closed: false, span: span(1, 0, 64, 2), response };
+    check_main(4, &body, &message);
+    let unknown = wire().u64(5).u8(1).span(0, 0, 0, 0).u8(1).str32("").u16(1).u16(0).tensor(0x80 | 15, 0, 0, &[0]);
+    assert_eq!(main(4, &unknown.u32(0).u16(0)), Err(MessageError::Value("a datatype")));
 }
 
 #[test]

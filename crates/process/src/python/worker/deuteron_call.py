@@ -11,6 +11,8 @@ import deuteron_channel as channel
 from deuteron_channel import U16, U64, frame, read_str32, str16
 from deuteron_request import (
     CORRELATION_SIZE_MAX,
+    OWN_PLACE,
+    PLACE,
     SPAN,
     InferenceResponse,
     InferenceTrace,
@@ -21,7 +23,7 @@ from deuteron_request import (
     truth,
     whole_number,
 )
-from deuteron_tensor import RANK_MAX, Tensor, TritonModelException, received_tensor, refuse
+from deuteron_tensor import RANK_MAX, PlacedMemory, Tensor, TritonModelException, received_tensor, refuse
 
 TENSOR = Struct("<BBQQ")
 # With dimensions, and these alone, by their number.
@@ -148,9 +150,14 @@ def _call_frame(request, number, is_decoupled):
         rank = len(dims)
         if rank > RANK_MAX:
             raise ValueError("input '" + tensor._name + "' has more than " + str(RANK_MAX) + " dimensions")
+        parts.append(str16(tensor._name))
+        if source.__class__ is PlacedMemory:
+            copies.append((0, 0, source))
+            parts.append(TENSORS[rank].pack(tensor._datatype | OWN_PLACE, rank, source.offset, size, *dims))
+            parts.append(PLACE.pack(source.slot, source.region))
+            continue
         if size:
             copies.append((offset, size, source))
-        parts.append(str16(tensor._name))
         parts.append(TENSORS[rank].pack(tensor._datatype, rank, offset, size, *dims))
         offset += (size + 63) & -64
     parent, is_of_batch = _parent(request)

@@ -84,11 +84,11 @@ def export_tensor(tensor):
     """A capsule of a tensor. It keeps the memory as long as the library uses it."""
     if tensor._datatype == BYTES:
         raise TritonModelException("DLPack does not have support for string tensors.")
-    source = tensor._data if tensor._data is not None else tensor._array
+    source = tensor._array if tensor._array is not None else tensor._data
     if isinstance(source, DeviceMemory):
         address, (device_type, device_id), dims = source.address, source.device, tensor._dims
     else:
-        if tensor._data is None:
+        if tensor._array is not None:
             source = np.ascontiguousarray(source)
         source = np.asarray(source)
         address, device_type, device_id = source.ctypes.data, CPU, 0

@@ -4,7 +4,8 @@ Inputs are views of a request region. All views of one message have the same bas
 the mapping, since numpy makes the first array that is not made from another array the base of all views. When the root is
 gone, nothing refers to the message, and the server may use its slot again.
 
-Outputs are copied once, into a span of the newest response region.
+Outputs are copied once, into a span of the newest response region. Those of `Tensor.empty` have a span of their own there,
+which the model writes. It is used again when the server no longer needs it and its root is gone.
 """
 
 import _thread
@@ -18,7 +19,7 @@ import numpy as np
 
 import deuteron_channel as channel
 from deuteron_channel import U32
-from deuteron_tensor import DeviceMemory
+from deuteron_tensor import DeviceMemory, PlacedMemory
 
 # Alignment of tensors: a cache line, and the widest vector register.
 ALIGNMENT = 64
@@ -44,7 +45,7 @@ class NoRoom(Exception):
 
 
 class KeptRoot(ref):
-    """Watches a root that outlived its batch."""
+    """Watches a root: one that outlived its batch, or that of a span for an output."""
 
     __slots__ = ("slot",)
 
@@ -173,6 +174,11 @@ class ResponseMemory:
         self.first.map[8:16] = (1).to_bytes(8, "little")
         self.slots = {}
         self.last_slot = 0
+        # Of the slots that the model writes: how many need it, which are the root and each message that names it.
+        self.holders = {}
+        self.roots = {}
+        # Slots whose root is gone. Finalizers run at any time, also in a thread that has the lock.
+        self.gone = []
 
     def begin(self, batch):
         """Tells the server that this batch (8 bytes) has begun: from now on it fails if the process ends."""
@@ -191,18 +197,61 @@ class ResponseMemory:
         span = self._take(size)
         return span if span is not None else self._wait_for_room(size)
 
+    def place(self, size):
+        """A span for the model to write: its place, and the root of all arrays that refer to it."""
+        placed = PlacedMemory()
+        placed.size = size
+        placed.slot, region, placed.offset = self.allocate(size)
+        placed.region = region.number
+        root = np.ndarray(size, np.uint8, region.map, placed.offset)
+        watch = KeptRoot(root, self._handle_gone)
+        watch.slot = placed.slot
+        with self.lock:
+            self.holders[placed.slot] = 1
+            self.roots[placed.slot] = watch
+        return placed, root
+
+    def lend(self, copies):
+        """A message names these outputs. Those in places of their own are the server's too, so the model may not change them."""
+        with self.lock:
+            for _, _, source in copies:
+                if source.__class__ is PlacedMemory:
+                    self.holders[source.slot] += 1
+                    source.array.flags.writeable = False
+
     def release(self, slots):
         """The server no longer needs these slots."""
         with self.lock:
+            self._free_gone()
             for slot in slots:
-                taken = self.slots.pop(slot, None)
-                if taken is not None:
-                    region, start, end = taken
-                    region.give_back(start, end)
-                    self._drop_if_unused(region)
+                self._let_go(slot)
+
+    def _handle_gone(self, watch):
+        self.gone.append(watch.slot)
+
+    def _free_gone(self):
+        while self.gone:
+            slot = self.gone.pop()
+            del self.roots[slot]
+            self._let_go(slot)
+
+    def _let_go(self, slot):
+        """One that needed a slot no longer does. The last one frees it."""
+        if slot in self.holders:
+            self.holders[slot] -= 1
+            if self.holders[slot]:
+                return
+            del self.holders[slot]
+        taken = self.slots.pop(slot, None)
+        if taken is not None:
+            region, start, end = taken
+            region.give_back(start, end)
+            self._drop_if_unused(region)
 
     def _take(self, size):
         with self.lock:
+            if self.gone:
+                self._free_gone()
             region = self.newest
             start = region.take(size)
             if start is None:
@@ -217,6 +266,10 @@ class ResponseMemory:
     def _wait_for_room(self, size):
         with self.room_lock:
             span = self._take(size)
+            if span is None and self.holders:
+                # A cycle of objects may be what keeps an output.
+                gc.collect()
+                span = self._take(size)
             if span is not None:
                 return span
             for must_grow in (False, True):
@@ -253,5 +306,8 @@ def copy_into(region, base, copies):
             np.copyto(np.ndarray(source.shape, source.dtype, target, start), source)
         elif isinstance(source, DeviceMemory):
             source.copy_to(target, start)
+        elif source.__class__ is PlacedMemory:
+            # It is in its place.
+            pass
         else:
             np.ndarray(size, np.uint8, target, start)[:] = np.frombuffer(source, np.uint8)

@@ -11,7 +11,7 @@ from numpy import bool_, integer, ndarray
 
 import deuteron_channel as channel
 from deuteron_channel import U32, U64, frame, str32
-from deuteron_tensor import RANK_MAX, Tensor, TritonModelException, received_tensor, refuse
+from deuteron_tensor import RANK_MAX, PlacedMemory, Tensor, TritonModelException, received_tensor, refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,13 @@ DETAILS_REST = Struct("<IQQI")
 # Details that say nothing, on the wire.
 EMPTY_DETAILS = bytes(33)
 
+# Of an output in a place of its own: the flag of its datatype, then its offset is that in the region, and what follows its
+# dimensions.
+OWN_PLACE = 0x80
+PLACE = Struct("<IH")
+
 # A response that has one output, and what follows the first of several, by the number of dimensions.
+FIRST_HEAD = Struct("<BIH").pack(1, 0, 1)
 FIRST_OUTPUT = [Struct("<BIHHBBQQ" + str(rank) + "q") for rank in range(RANK_MAX + 1)]
 OUTPUT = [Struct("<HBBQQ" + str(rank) + "q") for rank in range(RANK_MAX + 1)]
 
@@ -230,6 +236,13 @@ def encode_response(response, wanted, copies, offset):
             raise TritonModelException(
                 "Output '" + tensor._name + "' has " + str(rank) + " dimensions, more than " + str(RANK_MAX)
             )
+        if source.__class__ is PlacedMemory:
+            copies.append((0, 0, source))
+            head = b"" if count or parameters is not None else FIRST_HEAD
+            place = OUTPUT[rank].pack(index, tensor._datatype | OWN_PLACE, rank, source.offset, size, *dims)
+            parts.append(head + place + PLACE.pack(source.slot, source.region))
+            count += 1
+            continue
         if size:
             copies.append((offset, size, source))
         if count == 0 and parameters is None:

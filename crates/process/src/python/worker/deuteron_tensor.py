@@ -8,6 +8,10 @@ import numpy as np
 
 from deuteron_channel import U32
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Sequence, Union
+
 ndarray = np.ndarray
 
 # Codes of datatypes, as Triton's.
@@ -45,6 +49,15 @@ class DeviceMemory:
     """Contents that are in the memory of a GPU: `device` as in DLPack, `copy_to(mapping, offset)`, and a length."""
 
 
+class PlacedMemory:
+    """Contents that are in a response region already (`Tensor.empty`), and the array by which the model writes them."""
+
+    __slots__ = ("slot", "region", "offset", "size", "array")
+
+    def __len__(self):
+        return self.size
+
+
 def refuse(function, signature, *given):
     """The `TypeError` that Triton's bindings raise for arguments of the wrong type."""
     what = "constructor" if function == "__init__()" else "function"
@@ -61,8 +74,8 @@ class Tensor:
     """
 
     __module__ = "c_python_backend_utils"
-    # `_data` is what is sent where that is not the array: BYTES as they are on the wire, BF16, memory of a GPU. It goes
-    # with `_dims`.
+    # `_data` is what is sent where that is not the array: BYTES as they are on the wire, BF16, memory of a GPU, a place
+    # in a response region. It goes with `_dims`.
     __slots__ = ("_name", "_datatype", "_array", "_data", "_dims", "__weakref__")
 
     def __init__(self, name: str, array: np.ndarray, /) -> None:
@@ -70,7 +83,7 @@ class Tensor:
             name = _checked_name(name, array)
         datatype = DATATYPES.get(array.dtype)
         if datatype is None:
-            datatype = _datatype(array.dtype)
+            datatype = numpy_datatype(array.dtype)
         self._name = name
         self._datatype = datatype
         self._array = array
@@ -104,6 +117,17 @@ class Tensor:
             "Unable to convert function return value to a Python type! The signature was\n\t"
             "(self: c_python_backend_utils.Tensor) -> TRITONSERVER_datatype_enum"
         )
+
+    @staticmethod
+    def empty(name: str, shape: Union[int, Sequence[int]], dtype: Any) -> Tensor:
+        """An output for the model to write by `as_numpy()`, in the memory that it is sent from: it is not copied.
+
+        An extension of this server. As with `numpy.empty` its contents are not set. The array is read-only once the tensor
+        was sent.
+        """
+        import deuteron_placed
+
+        return deuteron_placed.empty_tensor(name, shape, dtype)
 
     @staticmethod
     def from_dlpack(name: str, tensor: object, /) -> Tensor:
@@ -163,7 +187,8 @@ def _checked_name(name, array):
     return str(name)
 
 
-def _datatype(dtype):
+def numpy_datatype(dtype):
+    """The datatype of numpy's."""
     for kind, code in DATATYPES.items():
         if dtype == kind:
             return code
