@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::folder::Folder;
 use crate::support::onnx::{FLOAT, Onnx};
+use crate::support::python::Environment;
 use crate::support::{http, metrics, repository, server::Server};
 
 fn twice() -> Vec<u8> {
@@ -88,6 +89,38 @@ fn the_doctor_checks_addresses_and_files_as_a_server_does() {
     assert!(code == Some(0) && text.ends_with("\nA server with these flags can run.\n"), "{text}");
     for line in ["  HTTP: 0.0.0.0:0, free\n", "  m: the embedded engine (rten ", ", version 1\n"] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
+    }
+}
+
+#[test]
+fn the_doctor_names_a_model_py_that_steps_of_the_server_could_replace() {
+    let Some(environment) = Environment::shared() else { return };
+    let folder = Folder::new("doctor-steps");
+    for model in
+        ["examples/text/language_labels", "tests/python_models/label_postprocess", "tests/python_models/double"]
+    {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(model);
+        repository::copy(&from, &folder.path().join(from.file_name().unwrap())).unwrap();
+    }
+    // Those that it has already are used, and not proposed.
+    let steps = folder.path().join("language_labels/1/steps.json");
+    let interpreter = format!("--backend-config=python,interpreter={}", environment.python().display());
+    let path = folder.path().to_str().unwrap();
+    let part = format!(
+        "    a part of its model.py can run as 2 steps without Python: deuteron steps suggest {path}/label_postprocess\n"
+    );
+    let whole =
+        format!("    its model.py can run as 1 step without Python: deuteron steps suggest {path}/language_labels\n");
+    for is_proposed in [false, true] {
+        let (code, text) = deuteron(&[&["doctor", path, &interpreter], PORTS].concat(), &[]);
+        assert_eq!(code, Some(0), "{text}");
+        let told = text.lines().filter(|line| line.contains("steps suggest")).count();
+        assert_eq!(
+            (told, text.contains(&part), text.contains(&whole)),
+            (1 + usize::from(is_proposed), true, is_proposed),
+            "{text}"
+        );
+        let _ = fs::remove_file(&steps);
     }
 }
 

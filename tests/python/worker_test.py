@@ -18,6 +18,7 @@ from worker.returns import Returns
 from worker.senders import Senders
 from worker.tensors import Tensors
 from worker.threads import Threads
+from worker.watch import Watch
 
 __all__ = [
     "Calls",
@@ -34,6 +35,7 @@ __all__ = [
     "Senders",
     "Tensors",
     "Threads",
+    "Watch",
 ]
 
 if __name__ == "__main__":

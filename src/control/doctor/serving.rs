@@ -19,6 +19,7 @@ use crate::control::outside::redis;
 use crate::control::repository::repositories::Repositories;
 use crate::control::serving::plan::choose_default_model;
 use crate::control::serving::rate_limit::{self, SharedRateLimiter};
+use crate::control::suggest;
 use crate::control::thread::initial_load;
 use crate::error::Error;
 use crate::settings::Settings;
@@ -118,7 +119,7 @@ impl Diagnosis {
         }
         let limiter = rate_limit::limiter(settings);
         let (mut served, mut are_all_known) = (Vec::new(), true);
-        for initial_load::ModelFinding { name, outcome, .. } in found {
+        for initial_load::ModelFinding { name, place, outcome } in found {
             let outcome = outcome.map_err(|error| error.text().to_owned()).and_then(|found| self.check_python(found));
             let outcome = outcome.and_then(|found| {
                 are_all_known &= !found.versions.is_empty();
@@ -126,10 +127,17 @@ impl Diagnosis {
                 Ok(found)
             });
             match outcome {
-                Ok(ExaminedModel { versions, engine, .. }) => {
+                Ok(ExaminedModel { versions, engine, python, .. }) => {
                     let numbers: Vec<_> = versions.iter().map(|(version, _)| format!(", version {version}")).collect();
                     let unknown = if numbers.is_empty() { ", completed by its own code when it is loaded" } else { "" };
                     self.line(&format!("  {name}: {engine}{}{unknown}", numbers.concat()));
+                    let place = place.filter(|_| python.is_some_and(|python| !python.is_backend));
+                    let directory = place.and_then(|(index, directory)| {
+                        settings.repositories.get(index).map(|repository| repository.join(directory.path))
+                    });
+                    if let Some(hint) = directory.and_then(|directory| native_steps(settings, &directory)) {
+                        self.line(&format!("    {hint}"));
+                    }
                 }
                 Err(why) => {
                     self.line(&format!("  {name}: cannot be served: {why}"));
@@ -164,6 +172,17 @@ impl Diagnosis {
             _ => Ok(found),
         }
     }
+}
+
+/// Tells that a model.py, or a part of it, could run as steps of the server; `None` if no part of it is known.
+fn native_steps(settings: &Settings, model: &Path) -> Option<String> {
+    let (suggestion, _) = suggest::proposed(settings, model).ok()?;
+    let part = if suggestion.is_complete() { "its model.py" } else { "a part of its model.py" };
+    let count = suggestion.steps.len();
+    let steps = if count == 1 { "step" } else { "steps" };
+    let hint =
+        || format!("{part} can run as {count} {steps} without Python: deuteron steps suggest {}", model.display());
+    (count > 0).then(hint)
 }
 
 /// Registers the instances of a model as a load does; the versions give that back when they are dropped.

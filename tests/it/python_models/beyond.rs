@@ -107,6 +107,30 @@ fn a_response_has_parameters() {
     }
 }
 
+#[test]
+fn what_costs_each_batch_of_a_model_much_is_told_once_in_the_log() {
+    let Some(models) = Models::new() else { return };
+    let program = r#"
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        with open(__file__) as file:
+            told = np.array([file.readline()], dtype=object)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("result", told)]) for _ in requests]
+"#;
+    let zoo = models.add("opens", CASES, program).serve(&[]);
+    for _ in 0..20 {
+        assert!(zoo.case("opens", "").is_ok());
+    }
+    let line = zoo.logged("hint: execute opens");
+    let want = "opens/1/model.py' in each batch (8 of 8). Load it in initialize.";
+    assert!(line.starts_with('W') && line.contains("model.py:8)") && line.contains(want), "{line}");
+    assert_eq!(zoo.server.log().matches("hint: ").count(), 1);
+}
+
 const PROCESS: &str = r#"
 import os
 import socket

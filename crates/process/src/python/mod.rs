@@ -67,6 +67,7 @@ const MODULES: &[(&str, &str)] = &[
     ("deuteron_start", include_str!("worker/deuteron_start.py")),
     ("deuteron_tensor", include_str!("worker/deuteron_tensor.py")),
     ("deuteron_threads", include_str!("worker/deuteron_threads.py")),
+    ("deuteron_watch", include_str!("worker/deuteron_watch.py")),
     ("deuteron_worker", include_str!("worker/deuteron_worker.py")),
     ("triton_python_backend_utils", include_str!("worker/triton_python_backend_utils.py")),
 ];

@@ -92,6 +92,8 @@ class Process:
         self.running = ()
         # Runs several batches at once; None if they run one after the other.
         self.overlap = None
+        # Looks at the first batches.
+        self.watch = None
 
     def run(self):
         """Handles the messages of the main socket until the end of the model."""
@@ -226,7 +228,8 @@ class Process:
         try:
             if not self.has_execute:
                 return self.no_execute()
-            returned = self.model.execute(requests[:])
+            execute, watch = self.model.execute, self.watch
+            returned = execute(requests[:]) if watch is None else watch.run(execute, requests[:])
             if returned.__class__ is list:
                 return returned
             if is_coroutine(returned):
@@ -351,6 +354,12 @@ class Process:
             return self._fail(describe(error))
         self.has_execute = facts["execute"]
         self.overlap = self._new_overlap(facts["is_async"])
+        if self.overlap is None and not facts["is_async"] and not self.settings["backend_directory"]:
+            from deuteron_watch import ExecuteWatch
+
+            config = self.settings["config"]
+            has_scheduler = "dynamic_batching" in config or "sequence_batching" in config
+            self.watch = ExecuteWatch(self, has_scheduler and not self.is_decoupled)
         if facts["is_ready"]:
             self.aux.start_reader()
         self.stage = SERVING
