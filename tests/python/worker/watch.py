@@ -8,20 +8,24 @@ import worker.server as ws
 from worker.case import WorkerTest, X, model
 from worker.server import text_tensor
 
-# Works for 3 ms on each request: one by one, or on all at once.
+# Uses a core for 3 ms: on each request, or on all at once.
 ONE_BY_ONE = """
 def execute(self, requests):
     responses = []
     for request in requests:
         x = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
-        time.sleep(0.003)
+        end = time.process_time() + 0.003
+        while time.process_time() < end:
+            pass
         responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x)]))
     return responses
 """
 AT_ONCE = """
 def execute(self, requests):
     inputs = [pb_utils.get_input_tensor_by_name(request, "IN").as_numpy() for request in requests]
-    time.sleep(0.003)
+    end = time.process_time() + 0.003
+    while time.process_time() < end:
+        pass
     return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x)]) for x in inputs]
 """
 BATCHING = {"max_batch_size": 8, "dynamic_batching": {}}

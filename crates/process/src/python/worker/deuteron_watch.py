@@ -16,7 +16,7 @@ BATCHES = 8
 REPEATS = 4
 # Places that are told apart.
 PLACES_MAX = 64
-# A batch of several requests that takes less is not worth a hint.
+# A batch of several requests that takes less of the cores is not worth a hint. A busy machine does not count.
 SLICED_SECONDS_MIN = 0.002
 # Files of the system that are no work of the model's.
 SYSTEM_FILES = ("/proc/", "/sys/", "/dev/")
@@ -105,14 +105,14 @@ class ExecuteWatch:
         self.is_sliced = looks_at_order
         thread = get_ident()
         watched[thread] = self
-        began = time.monotonic()
+        began = time.process_time()
         try:
             if not looks_at_order:
                 return execute(requests)
             with OrderOfWork(self):
                 return execute(requests)
         finally:
-            took = time.monotonic() - began
+            took = time.process_time() - began
             del watched[thread]
             self._handle_end(count, looks_at_order, took)
 
