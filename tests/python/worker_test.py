@@ -16,6 +16,7 @@ from worker.placed import Placed
 from worker.requests import Log, Requests
 from worker.returns import Returns
 from worker.senders import Senders
+from worker.templates import Templates
 from worker.tensors import Tensors
 from worker.threads import Threads
 from worker.watch import Watch
@@ -33,6 +34,7 @@ __all__ = [
     "Requests",
     "Returns",
     "Senders",
+    "Templates",
     "Tensors",
     "Threads",
     "Watch",

@@ -55,6 +55,9 @@ pub const PYTHON_DRAIN_SIZE_MAX: usize = 1024 * 1024;
 /// Time from SIGTERM to SIGKILL for a Python process that did not end by itself in its grace:
 /// enough for a program to remove its temporary files.
 pub const PYTHON_TERMINATE_WAIT: Duration = Duration::from_secs(5);
+/// Time from the order to fork a Python process to its first byte. A fork takes milliseconds; a machine that takes longer
+/// swaps, and an ordinary start is not quicker there, but does not depend on another process.
+pub const PYTHON_FORK_WAIT: Duration = Duration::from_secs(5);
 /// Bytes of the files of a packed Python environment. Those with CUDA libraries have ten gigabytes; a small archive
 /// could otherwise fill any disk.
 pub const ARCHIVE_SIZE_MAX: u64 = 64 * 1024 * 1024 * 1024;

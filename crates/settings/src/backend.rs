@@ -117,6 +117,9 @@ pub struct PythonConfig {
     pub interpreter: Option<PathBuf>,
     /// `shm-default-byte-size`: bytes of a region between server and process at first.
     pub region_size: Option<usize>,
+    /// `fork`: true for `on`, false for `off`, `None` for `auto`: instances are forked from one process if there are
+    /// several.
+    pub forks: Option<bool>,
 }
 
 /// The settings of the backend `pytorch`.
@@ -282,6 +285,14 @@ impl PythonConfig {
         match key {
             "interpreter" if value.is_empty() => return Err("expected the path of a Python".to_owned()),
             "interpreter" => self.interpreter = Some(PathBuf::from(value)),
+            "fork" => {
+                self.forks = match value {
+                    "auto" => None,
+                    "on" => Some(true),
+                    "off" => Some(false),
+                    _ => return Err("expected 'auto', 'on' or 'off'".to_owned()),
+                };
+            }
             // Triton's text says 4 MiB for a bound of 1 MiB.
             "shm-default-byte-size" => self.region_size = size(1024 * 1024, "can't be smaller than 1 MiB")?,
             _ => {
@@ -307,8 +318,8 @@ impl PythonConfig {
 
 fn unknown_of_python(key: &str) -> String {
     format!(
-        "backend 'python' has no setting '{key}'; it has interpreter, shm-default-byte-size, shm-growth-byte-size, \
-         shm-region-prefix-name, shm_message_queue_size, stub-timeout-seconds and thread-pool-size"
+        "backend 'python' has no setting '{key}'; it has fork, interpreter, shm-default-byte-size, \
+         shm-growth-byte-size, shm-region-prefix-name, shm_message_queue_size, stub-timeout-seconds and thread-pool-size"
     )
 }
 
@@ -372,8 +383,11 @@ mod tests {
         };
         let held = |setting: &str| applied(setting).map(|(_, python)| python);
         let python = |interpreter: Option<&str>, region_size| {
-            Ok(PythonConfig { interpreter: interpreter.map(PathBuf::from), region_size })
+            Ok(PythonConfig { interpreter: interpreter.map(PathBuf::from), region_size, forks: None })
         };
+        for (value, forks) in [("auto", None), ("on", Some(true)), ("off", Some(false))] {
+            assert_eq!(held(&format!("fork={value}")), Ok(PythonConfig { forks, ..PythonConfig::default() }));
+        }
         assert_eq!(held("interpreter=/opt/venv/bin/python"), python(Some("/opt/venv/bin/python"), None));
         assert_eq!(held("shm-default-byte-size=1048576"), python(None, Some(1 << 20)));
         let inert = ["shm-region-prefix-name=p", "shm_message_queue_size=-5", "stub-timeout-seconds=1"];
@@ -392,6 +406,7 @@ mod tests {
         refused("shm_message_queue_size=x", "expected a whole number");
         refused("shm-growth-byte-size=1M", "expected a whole number");
         refused("interpreter=", "expected the path of a Python");
+        refused("fork=1", "expected 'auto', 'on' or 'off'");
         assert!(applied("shm-size=1").unwrap_err().starts_with("backend 'python' has no setting 'shm-size'; it has "));
     }
 

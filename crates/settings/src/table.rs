@@ -389,12 +389,12 @@ const CONFIGURATION_FLAGS: &[Flag<Settings>] = &[
         default: Absent,
         help: "BACKEND,KEY=VALUE or KEY=VALUE; may be given more than once. For onnxruntime: library (path of \
                libonnxruntime.so or of a directory that has it), engine (the same as --onnx-engine), \
-               default-max-batch-size. For python: interpreter (path of a Python), shm-default-byte-size (memory \
-               shared with a process at first), and Triton's other settings, which are ignored. For pytorch: library, \
-               runner (auto, native or python), cache (folder of the compiled shim). For openvino: library, extension. \
-               For tensorflow: library, engine (auto, openvino or tensorflow). For any other backend: what its library \
-               takes. NAME,host=triton runs NAME by its library from --backend-directory even if the server has its \
-               own",
+               default-max-batch-size. For python: fork (auto, on or off: whether one process imports the model and is \
+               copied for each instance), interpreter (path of a Python), shm-default-byte-size (memory shared with a \
+               process at first), and Triton's other settings, which are ignored. For pytorch: library, runner (auto, \
+               native or python), cache (folder of the compiled shim). For openvino: library, extension. For tensorflow: \
+               library, engine (auto, openvino or tensorflow). For any other backend: what its library takes. \
+               NAME,host=triton runs NAME by its library from --backend-directory even if the server has its own",
         apply: |settings, value| {
             match settings.backend_config.apply(value)? {
                 AppliedSetting::AutoComplete(is_on) => settings.auto_complete = is_on,

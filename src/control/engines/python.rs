@@ -32,6 +32,7 @@ pub fn options(settings: &Settings, services: &ModelServices) -> PythonOptions {
     PythonOptions {
         variables,
         interpreter: config.interpreter.clone(),
+        forks: config.forks,
         archives: Archives::new(std::env::temp_dir()),
         metrics: Arc::clone(&services.metrics),
         gateway: Arc::clone(&services.gateway) as Arc<dyn Gateway>,

@@ -128,6 +128,7 @@ impl Backend for PytorchInPython {
             concurrency: None,
             checks_outputs: None,
             is_batched: true,
+            forks: None,
         };
         let spec = Arc::new(ModelSpec { python: Some(Arc::new(python)), ..ModelSpec::clone(spec) });
         self.python.load(&spec, directory).map_err(|error| {

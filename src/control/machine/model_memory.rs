@@ -16,10 +16,10 @@ pub struct ModelMemory {
 impl ModelMemory {
     /// Sets the figure of each model to the sum over its processes, and clears it for a model that has lost all of them.
     /// `size` returns the bytes of a process, `None` if it has ended.
-    pub fn poll(&mut self, processes: &[ModelProcess], size: impl Fn(u32) -> Option<u64>) {
+    pub fn poll(&mut self, processes: &[ModelProcess], size: impl Fn(&ModelProcess) -> Option<u64>) {
         let mut sums: Vec<(Arc<Gauge>, u64)> = Vec::new();
         for process in processes {
-            let Some(size) = size(process.pid) else { continue };
+            let Some(size) = size(process) else { continue };
             match sums.iter_mut().find(|(memory, _)| Arc::ptr_eq(memory, &process.memory)) {
                 Some((_, sum)) => *sum = sum.saturating_add(size),
                 None => sums.push((Arc::clone(&process.memory), size)),
@@ -33,40 +33,52 @@ impl ModelMemory {
 }
 
 /// The resident memory of a process that no file backs. `None` if it has ended.
-pub fn process_size(pid: u32) -> Option<u64> {
-    decode(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+pub fn process_size(process: &ModelProcess) -> Option<u64> {
+    let read = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", process.pid)).ok();
+    // The kernel looks at each page for this, so others are not asked.
+    let parts = if process.shares_pages { read("smaps_rollup") } else { None };
+    decode(&read("status")?, parts.as_deref())
 }
 
 /// From the text of `/proc/PID/status` (proc_pid_status(5)): anonymous pages, and those of shared memory, which the
-/// regions for tensors are. Pages of files are left out: all processes share those of libraries.
-fn decode(text: &str) -> Option<u64> {
-    let bytes = |name: &str| {
+/// regions for tensors are. Pages of files are left out: all processes share those of libraries. `parts` is the text of
+/// `smaps_rollup`, where an anonymous page of several processes counts in part.
+fn decode(status: &str, parts: Option<&str>) -> Option<u64> {
+    let bytes = |text: &str, name: &str| {
         let value = text.lines().find_map(|line| line.strip_prefix(name))?;
         value.trim().trim_end_matches("kB").trim_end().parse::<u64>().ok()?.checked_mul(1_024)
     };
-    bytes("RssAnon:")?.checked_add(bytes("RssShmem:")?)
+    let part = parts.and_then(|parts| bytes(parts, "Pss_Anon:"));
+    part.or_else(|| bytes(status, "RssAnon:"))?.checked_add(bytes(status, "RssShmem:")?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn process(pid: u32, memory: &Arc<Gauge>) -> ModelProcess {
+        ModelProcess { name: pid.to_string(), pid, shares_pages: false, memory: Arc::clone(memory) }
+    }
+
     #[test]
     fn memory_is_anonymous_and_shared_pages() {
         let text = "VmRSS:\t  16384 kB\nRssAnon:\t   100 kB\nRssFile:\t  9000 kB\nRssShmem:\t     20 kB\n";
-        assert_eq!(decode(text), Some(120 * 1_024));
-        assert_eq!(decode("VmRSS:\t 1 kB\n"), None, "a process that has ended has no memory");
-        assert!(process_size(std::process::id()).is_some_and(|size| size > 65_536));
+        assert_eq!(decode(text, None), Some(120 * 1_024));
+        assert_eq!(decode(text, Some("Pss:   70 kB\nPss_Anon:   25 kB\nPss_File:   9 kB\n")), Some(45 * 1_024));
+        assert_eq!(decode(text, Some("Pss:   70 kB\n")), Some(120 * 1_024), "an older kernel");
+        assert_eq!(decode("VmRSS:\t 1 kB\n", None), None, "a process that has ended has no memory");
+        for shares_pages in [false, true] {
+            let own = ModelProcess { shares_pages, ..process(std::process::id(), &Arc::default()) };
+            assert!(process_size(&own).is_some_and(|size| size > 65_536));
+        }
     }
 
     #[test]
     fn a_model_has_the_sum_of_its_processes_until_the_last_is_lost() {
         let [a, b] = [(); 2].map(|()| Arc::<Gauge>::default());
-        let process =
-            |pid: u32, memory: &Arc<Gauge>| ModelProcess { name: pid.to_string(), pid, memory: Arc::clone(memory) };
         let mut watch = ModelMemory::default();
         let mut check = |processes: &[ModelProcess], want: [Option<u64>; 2]| {
-            watch.poll(processes, |pid| (pid < 10).then_some(u64::from(pid)));
+            watch.poll(processes, |process| (process.pid < 10).then_some(u64::from(process.pid)));
             assert_eq!([a.get(), b.get()], want);
         };
         check(&[process(1, &a), process(2, &a), process(3, &b)], [Some(3), Some(3)]);

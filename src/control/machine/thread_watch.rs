@@ -187,7 +187,8 @@ mod tests {
 
     #[test]
     fn an_instance_is_told_of_once_as_long_as_it_has_a_process() {
-        let process = |name: &str, pid| ModelProcess { name: name.to_owned(), pid, memory: Arc::default() };
+        let process =
+            |name: &str, pid| ModelProcess { name: name.to_owned(), pid, shares_pages: false, memory: Arc::default() };
         let (a, b) = (process("a_0_0", 1), process("b_0_0", 2));
         let mut watch = ThreadWatch::default();
         let mut poll = |processes: &[ModelProcess], over: &[u32]| {

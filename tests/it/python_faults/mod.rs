@@ -16,6 +16,7 @@ mod reload;
 mod restart;
 mod server_end;
 mod start;
+mod template;
 
 use std::fs;
 use std::path::Path;
@@ -176,7 +177,8 @@ impl PythonServer {
 
     fn on(folder: Folder, flags: &[&str]) -> Option<Self> {
         let interpreter = interpreter()?;
-        let flags = [flags, &[&interpreter]].concat();
+        // All processes are forked where they can be; the tests of `python_models` have single instances that are not.
+        let flags = [&[interpreter.as_str(), "--backend-config=python,fork=on"], flags].concat();
         let server = Server::deuteron(folder.path(), &flags);
         Some(Self { server, folder })
     }
@@ -218,6 +220,11 @@ impl PythonServer {
         children(self.server.id())
     }
 
+    /// The templates of this server.
+    fn templates(&self) -> Vec<u32> {
+        all_children(self.server.id()).filter(|id| is_template(*id)).collect()
+    }
+
     /// Counts of the server's descriptors and threads.
     fn resources(&self) -> (usize, usize) {
         let count = |what: &str| fs::read_dir(format!("/proc/{}/{what}", self.server.id())).unwrap().count();
@@ -257,10 +264,18 @@ fn unhealthy(instance: &str) -> Outcome {
     Err((500, format!("Stub process '{instance}' is not healthy.")))
 }
 
-/// The direct children of a process that run or are unreaped.
+/// The direct children of a process that run or are unreaped, but for templates.
 fn children(parent: u32) -> Vec<u32> {
+    all_children(parent).filter(|id| !is_template(*id)).collect()
+}
+
+fn all_children(parent: u32) -> impl Iterator<Item = u32> {
     let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    processes.filter(|id| stat(*id).is_some_and(|(_, of)| of == parent)).collect()
+    processes.filter(move |id| stat(*id).is_some_and(|(_, of)| of == parent))
+}
+
+fn is_template(id: u32) -> bool {
+    fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains("(template)"))
 }
 
 /// The state letter and the parent of a process; `None` if it does not exist.

@@ -258,7 +258,13 @@ fn tensors_may_be_larger_than_the_memory_that_a_process_begins_with() {
 }
 
 #[test]
-fn a_program_is_imported_once_by_each_instance_and_once_more_to_complete_its_configuration() {
+fn a_program_is_imported_once_by_each_instance_or_for_all_and_once_more_to_complete_its_configuration() {
+    check_imports("off", 2);
+    check_imports("auto", 1);
+}
+
+/// Loads two models with two instances each, which are forked as the flag says.
+fn check_imports(fork: &str, of_model: usize) {
     let Some(models) = Models::new() else { return };
     let counts = models.path().with_extension("counts");
     std::fs::create_dir_all(&counts).unwrap();
@@ -273,9 +279,9 @@ fn a_program_is_imported_once_by_each_instance_and_once_more_to_complete_its_con
     let zoo = models
         .add("plain", &two, &format!("{head}{body}"))
         .add("completes", &two, &format!("{head}{body}{completes}"))
-        .serve(&["--model-control-mode=explicit"]);
-    assert_eq!((zoo.order("plain", "load").0, count()), (200, 2));
-    assert_eq!((zoo.order("completes", "load").0, count()), (200, 5));
+        .serve(&["--model-control-mode=explicit", &format!("--backend-config=python,fork={fork}")]);
+    assert_eq!((zoo.order("plain", "load").0, count()), (200, of_model));
+    assert_eq!((zoo.order("completes", "load").0, count()), (200, 2 * of_model + 1));
     wait_for("the one for the configuration is gone", || zoo.processes().len() == 4);
     drop(zoo);
     std::fs::remove_dir_all(counts).unwrap();

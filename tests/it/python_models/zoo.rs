@@ -213,10 +213,15 @@ pub fn is_running(process: u32) -> bool {
     stat(process).is_some_and(|(_, state, _)| state != "Z")
 }
 
-/// The children of a process that run.
+/// The children of a process that run, but for templates.
 pub fn children(of: u32) -> Vec<u32> {
     let processes = all_processes().filter_map(stat);
-    processes.filter(|(_, state, parent)| *parent == of && state != "Z").map(|(process, ..)| process).collect()
+    let processes = processes.filter(|(_, state, parent)| *parent == of && state != "Z").map(|(process, ..)| process);
+    processes.filter(|process| !is_template(*process)).collect()
+}
+
+fn is_template(process: u32) -> bool {
+    fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|line| contains(&line, "(template)"))
 }
 
 /// The processes that have this text among their variables.

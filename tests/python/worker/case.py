@@ -83,7 +83,7 @@ PREFIX = "Failed to process the request(s) for model 'm_0_0', message: "
 class WorkerTest(unittest.TestCase):
     maxDiff = None
 
-    def serve(self, source, inputs="IN:FP32", outputs="OUT:FP32", files=(), name="model.py", config=None, **settings):
+    def serve(self, source, inputs="IN:FP32", outputs="OUT:FP32", files=(), name="model.py", config=None, server=Server, **settings):
         """A server whose process runs this source."""
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder, True)
@@ -97,7 +97,7 @@ class WorkerTest(unittest.TestCase):
         known = {"name": "m", "max_batch_size": 0, "input": tensors(inputs), "output": tensors(outputs)}
         known.update(config or {})
         settings.setdefault("python", PYTHON)
-        server = Server(os.path.join(version, name), known, **settings)
+        server = server(os.path.join(version, name), known, **settings)
         self.addCleanup(server.__exit__)
         server.version = version
         return server

@@ -20,7 +20,7 @@ import numpy as np
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../crates/process/src/python/worker")
 
-INIT, EXECUTE, FINALIZE = 1, 2, 3
+INIT, EXECUTE, FINALIZE, FORK = 1, 2, 3, 4
 INITIALIZED, FAILED, RESPONSES, SEND, FINALIZED, COMPLETED, AWAITS = 1, 2, 3, 4, 5, 6, 9
 RELEASE, SPACE, REGION_DROPPED, IS_CANCELLED, LOG, READY, BLS_CALL, BLS_CANCEL, BLS_READ = range(1, 10)
 CONTROL, METRIC_FAMILY, METRIC, METRIC_UPDATE, METRIC_VALUE, METRIC_DROP = range(10, 16)
@@ -214,6 +214,13 @@ class Server:
             "server_version": "0.0.0",
         }
         self.settings.update(settings)
+        self.begin()
+        self.send_main(INIT, str32(json.dumps(self.settings)))
+        if start:
+            self.facts = json.loads(self.expect("main", INITIALIZED).str32())
+
+    def begin(self):
+        """The state of a connection before its first message."""
         self.inputs = [name for name, _ in self.settings["inputs"]]
         self.outputs = [name for name, _ in self.settings["outputs"]]
         self.received = {"main": collections.deque(), "aux": collections.deque()}
@@ -229,9 +236,6 @@ class Server:
         self.response_slots = []
         # Places of outputs that the model wrote there.
         self.placed = []
-        self.send_main(INIT, str32(json.dumps(self.settings)))
-        if start:
-            self.facts = json.loads(self.expect("main", INITIALIZED).str32())
 
     # Sending.
 

@@ -34,6 +34,8 @@ const EXECUTE_TIMEOUT: &str = "execute_timeout_ms";
 const CONCURRENCY: &str = "execute_concurrency";
 /// The parameter that has outputs compared with their declaration: an extension of this server.
 const CHECK_OUTPUTS: &str = "check_outputs";
+/// The parameter that says whether instances are forked from one process: an extension of this server.
+const FORK_INSTANCES: &str = "fork_instances";
 
 /// Returns true if the model runs in Python processes.
 pub(super) fn is_python(config: &ModelConfig) -> bool {
@@ -118,6 +120,7 @@ pub(super) fn model(config: &ModelConfig) -> Result<Option<PythonModel>, Error> 
         concurrency: concurrency(config, parameter(CONCURRENCY))?,
         checks_outputs: parameter(CHECK_OUTPUTS).map(|value| checks_outputs(&config.name, value)).transpose()?,
         is_batched: config.scheduling_choice.is_some(),
+        forks: parameter(FORK_INSTANCES).map(|value| fork_instances(&config.name, value)).transpose()?,
     }))
 }
 
@@ -148,6 +151,17 @@ fn checks_outputs(model: &str, value: &str) -> Result<bool, Error> {
         other => Err(Error::invalid(format!(
             "parameter '{CHECK_OUTPUTS}' of model '{model}' is '{}', expected yes or no",
             other.escape_debug()
+        ))),
+    }
+}
+
+fn fork_instances(model: &str, value: &str) -> Result<bool, Error> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(Error::invalid(format!(
+            "parameter '{FORK_INSTANCES}' of model '{model}' is '{}', expected 'on' or 'off'",
+            value.escape_debug()
         ))),
     }
 }

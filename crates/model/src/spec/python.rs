@@ -23,6 +23,9 @@ pub struct PythonModel {
     pub checks_outputs: Option<bool>,
     /// True if `execute` may get several requests at once: the model has a scheduler.
     pub is_batched: bool,
+    /// `fork_instances`: true if instances are forked from a process that has imported the model, false if not; `None` as
+    /// the server's flag says.
+    pub forks: Option<bool>,
 }
 
 /// The file of the server's own that runs PyTorch models in Python; a process gets it with the program.

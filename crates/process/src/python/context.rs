@@ -40,6 +40,8 @@ pub struct PythonOptions {
     pub variables: fn() -> Vec<(OsString, OsString)>,
     /// The interpreter of models without an environment of their own (`--backend-config=python,interpreter=PATH`).
     pub interpreter: Option<PathBuf>,
+    /// `--backend-config=python,fork=`: true for `on`, false for `off`, `None` for `auto`.
+    pub forks: Option<bool>,
     /// Unpacks packed environments.
     pub archives: Archives,
     /// The metrics that models register.
@@ -105,6 +107,8 @@ pub(super) enum ModelProgram {
         execute_timeout: Option<Duration>,
         /// The batches that a process may run at once, where the model says it (`execute_concurrency`).
         concurrency: Option<usize>,
+        /// True if instances are forked from a template, false if not; `None` if there are several.
+        forks: Option<bool>,
     },
 }
 

@@ -9,9 +9,10 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
+use rustix::process::Pid;
 
 /// Descriptors that one message has room for: one more than any brings, so that a reader notices too many.
-const FILES_MAX: usize = 4;
+const FILES_MAX: usize = 7;
 
 /// Sends bytes; returns the count that the socket took. The descriptors arrive with the first.
 ///
@@ -54,11 +55,40 @@ pub fn receive_with_files(
     Ok(received.bytes)
 }
 
+/// Reads one byte, without waiting. Returns the id of the process that sent it, which the kernel vouches for if the
+/// socket has `SO_PASSCRED`; `None` at the end.
+///
+/// # Errors
+/// `AGAIN` if there is nothing yet; else the error of the socket.
+pub fn receive_sender(socket: impl AsFd) -> rustix::io::Result<Option<Pid>> {
+    let (mut room, mut byte) = ([MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))], [0]);
+    let mut ancillary = RecvAncillaryBuffer::new(&mut room);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = retry_on_intr(|| recvmsg(&socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags))?;
+    let sender = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmCredentials(sender) => Some(sender.pid),
+        _ => None,
+    });
+    Ok(sender.filter(|_| received.bytes > 0))
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+
+    #[test]
+    fn a_byte_tells_its_sender_once() {
+        let (one, other) = UnixStream::pair().unwrap();
+        assert_eq!(receive_sender(&other), Err(Errno::AGAIN));
+        rustix::net::sockopt::set_socket_passcred(&other, true).unwrap();
+        send_with_files(&one, b"ab", &[], SendFlags::DONTWAIT).unwrap();
+        assert_eq!(receive_sender(&other), Ok(Some(rustix::process::getpid())));
+        assert_eq!(receive_sender(&other), Ok(Some(rustix::process::getpid())));
+        rustix::net::shutdown(&one, rustix::net::Shutdown::Both).unwrap();
+        assert_eq!(receive_sender(&other), Ok(None));
+    }
 
     #[test]
     fn bytes_come_with_their_descriptors_and_too_many_are_not_sent() {

@@ -24,7 +24,7 @@ use crate::python::message::LogLevel;
 use crate::python::process::{HostWake, ProcessState, PythonProcess};
 use crate::python::program::ProcessCommand;
 use crate::python::roster::{ModelProcess, ProcessRoster};
-use crate::python::spawn::spawn;
+use crate::python::spawn::{SpawnedProcess, spawn};
 use base::error::Error;
 use base::limits::{LOG_FLUSH_STEP, LOG_LINE_COST, LOG_MODEL_STEPS_MAX, LOG_QUEUE_SIZE_MAX};
 use base::time::{Clock, Instant};
@@ -81,8 +81,21 @@ impl PythonHost {
     ///
     /// If it cannot be started; the text names the interpreter.
     pub fn spawn(&self, command: ProcessCommand) -> Result<PythonProcess, Error> {
+        self.order(|reply| HostOrder::Spawn(Box::new(command), reply))
+    }
+
+    /// Watches a process that a template has forked as one that this thread has started.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel has no memory for it.
+    pub(super) fn adopt(&self, process: SpawnedProcess) -> Result<PythonProcess, Error> {
+        self.order(|reply| HostOrder::Adopt(Box::new(process), reply))
+    }
+
+    fn order(&self, order: impl FnOnce(ProcessReply) -> HostOrder) -> Result<PythonProcess, Error> {
         let (reply, outcome) = sync_channel(1);
-        let sent = self.orders.send(HostOrder::Spawn(Box::new(command), reply));
+        let sent = self.orders.send(order(reply));
         self.wake.wake();
         let outcome = sent.ok().and_then(|()| outcome.recv().ok());
         outcome.unwrap_or_else(|| Err(Error::unavailable("the server is stopping and starts no process")))
@@ -101,9 +114,12 @@ impl Drop for PythonHost {
 
 /// The orders of other threads to the thread. Orders to end a process are in its [`ProcessState`].
 enum HostOrder {
-    Spawn(Box<ProcessCommand>, SyncSender<Result<PythonProcess, Error>>),
+    Adopt(Box<SpawnedProcess>, ProcessReply),
+    Spawn(Box<ProcessCommand>, ProcessReply),
     Stop,
 }
+
+type ProcessReply = SyncSender<Result<PythonProcess, Error>>;
 
 /// The state that the thread owns.
 struct HostThread {
@@ -218,6 +234,10 @@ impl HostThread {
                     // If the reply is no longer awaited, the process is dropped, and so killed.
                     let _ = reply.send(self.start(*command));
                 }
+                HostOrder::Adopt(process, reply) if self.stop_by.is_none() => {
+                    let _ = reply.send(self.keep(*process));
+                }
+                HostOrder::Adopt(process, _) => process.state.abandon(),
                 HostOrder::Spawn(..) => {}
                 HostOrder::Stop => is_stopping = true,
             }
@@ -240,6 +260,11 @@ impl HostThread {
 
     fn start(&mut self, command: ProcessCommand) -> Result<PythonProcess, Error> {
         let spawned = spawn(command, &self.variables)?;
+        self.keep(spawned)
+    }
+
+    /// Watches a process and its outputs.
+    fn keep(&mut self, spawned: SpawnedProcess) -> Result<PythonProcess, Error> {
         let state = Arc::new(spawned.state);
         let number = self.next;
         self.next += 1;
@@ -433,7 +458,7 @@ impl HostedProcess {
 /// Logs a line of a process. Standard error is a warning: libraries use it for their own, and Python for its last
 /// words.
 fn report(state: &ProcessState, kind: u64, line: &str, log: LogLine) {
-    let text = format!("{}: {line}", state.name);
+    let text = format!("{}: {line}", state.name());
     if kind == STDOUT {
         log(LogLevel::Info, &text);
     } else {

@@ -165,6 +165,12 @@ impl PythonInstance {
         }
     }
 
+    /// It was a template, and is told to be this instance: its start begins.
+    pub(super) fn begin_start(&mut self) {
+        self.start = StartState::Pending;
+        self.process.become_instance(&self.name);
+    }
+
     /// The process ended before it reported anything.
     fn start_error(&self) -> Error {
         self.model.early_end(&self.name, &self.process, self.responses.has_program())

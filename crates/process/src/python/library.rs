@@ -10,6 +10,7 @@ use crate::python::context::{ModelProgram, PythonModelContext, PythonOptions};
 use crate::python::host::PythonHost;
 use crate::python::program::LibraryStart;
 use crate::python::starter::{CurrentPlaces, ProcessStarter, StartMessage, StartMode, StartPlaces};
+use crate::python::template::TemplateSlot;
 use backend::LoadedModel;
 use base::error::Error;
 use model::{ModelSpec, TensorSpec};
@@ -78,6 +79,7 @@ impl LibraryProcesses {
             message: StartMessage::Library(start),
             inputs: Vec::new(),
             places: CurrentPlaces::default(),
+            template: TemplateSlot::default(),
             mode,
         }
     }

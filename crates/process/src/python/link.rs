@@ -176,12 +176,17 @@ impl Channel {
         self.flush();
     }
 
-    /// Sends bytes with three descriptors: the first message of all, which an empty socket takes.
+    /// Sends bytes with descriptors, which an empty socket takes: the first message of all, or an order to fork.
     ///
     /// # Errors
     /// The error of the socket.
-    pub fn send_start(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    pub fn send_with_descriptors(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<usize> {
         Ok(send_with_files(&self.socket, bytes, files, SendFlags::DONTWAIT)?)
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     fn flush(&mut self) {

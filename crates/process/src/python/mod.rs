@@ -1,6 +1,7 @@
 //! Python models: `backend: "python"` and Python-based backends. Each instance is a process of the user's own
 //! interpreter, which runs `model.py` unmodified. See `docs/architecture/python.md` for the parts and the protocol.
 
+mod adoption;
 pub mod allocator;
 pub mod archive;
 mod calls;
@@ -11,6 +12,7 @@ pub mod environment;
 pub mod exit;
 pub mod files;
 mod flights;
+mod fork;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod host;
@@ -32,6 +34,7 @@ mod roster;
 mod sent_request;
 mod spawn;
 mod starter;
+mod template;
 mod unpack;
 pub mod written;
 
@@ -65,6 +68,7 @@ const MODULES: &[(&str, &str)] = &[
     ("deuteron_pytorch", include_str!("worker/deuteron_pytorch.py")),
     ("deuteron_request", include_str!("worker/deuteron_request.py")),
     ("deuteron_start", include_str!("worker/deuteron_start.py")),
+    ("deuteron_template", include_str!("worker/deuteron_template.py")),
     ("deuteron_tensor", include_str!("worker/deuteron_tensor.py")),
     ("deuteron_threads", include_str!("worker/deuteron_threads.py")),
     ("deuteron_watch", include_str!("worker/deuteron_watch.py")),

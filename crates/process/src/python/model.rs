@@ -17,6 +17,7 @@ use crate::python::roster::ModelProcess;
 use crate::python::starter::{
     CurrentPlaces, ModelPlace, ProcessStarter, START_PAUSE, StartMessage, StartMode, StartPlaces,
 };
+use crate::python::template::TemplateSlot;
 use backend::{Backend, Batch, Computation, InFlightState, Instance, LoadedModel, ReadyReply, Threads};
 use base::error::Error;
 use base::metrics::Gauge;
@@ -100,6 +101,7 @@ impl PythonBackend {
             message: StartMessage::Python(place),
             inputs: Vec::new(),
             places: CurrentPlaces::new(StartPlaces::of_config(config)),
+            template: TemplateSlot::default(),
             mode: StartMode::Complete,
         };
         starter.complete(name)
@@ -150,10 +152,13 @@ impl PythonBackend {
             variable: &variable,
             archives: &self.options.archives,
         };
+        // What runs models of other frameworks imports them, which start threads.
+        let forks = if python.is_own() { Some(false) } else { python.forks.or(self.options.forks) };
         let program = ModelProgram::Python {
             interpreter: search.find()?,
             execute_timeout: python.execute_timeout,
             concurrency: python.concurrency,
+            forks,
         };
         Ok(PythonModelContext::new(name, version, program, &self.options))
     }
@@ -184,6 +189,7 @@ impl Backend for PythonBackend {
             message: StartMessage::Python(place),
             inputs: tensors(&spec.inputs),
             places: CurrentPlaces::new(StartPlaces::new(spec)),
+            template: TemplateSlot::default(),
             mode: StartMode::Serve,
         };
         starter.load()
@@ -197,11 +203,20 @@ impl ProcessStarter {
     /// The reason why it could not.
     pub(super) fn complete(&self, name: &str) -> Result<String, Error> {
         let mut instance = self.start(name)?;
+        self.wait_completed(&mut instance)
+    }
+
+    /// Waits for what a process completes: a configuration, or the import of a template.
+    ///
+    /// # Errors
+    /// The reason why it could not.
+    pub(super) fn wait_completed(&self, instance: &mut PythonInstance) -> Result<String, Error> {
         let began = self.context.clock()();
         loop {
             if let Some(completed) = instance.poll_completed()? {
                 return Ok(completed);
             }
+            self.context.check_wanted()?;
             self.context.check_load_time(began)?;
             instance.link.wait(START_PAUSE);
         }
@@ -213,7 +228,8 @@ impl ProcessStarter {
     /// The first error of any of them.
     pub(super) fn load(self) -> Result<Box<dyn LoadedModel>, Error> {
         let (started, capabilities) = self.start_all()?;
-        let process_size = AtomicU64::new(started.iter().map(|instance| instance.process.memory()).sum());
+        let sizes = started.iter().map(|instance| instance.process.memory());
+        let process_size = AtomicU64::new(sizes.sum::<u64>() + self.template.memory());
         let mut pool = InstancePool::default();
         pool.keep(started);
         let (starter, has_opinion) = (self, AtomicBool::new(capabilities.has_is_ready));
@@ -296,6 +312,7 @@ impl LoadedModel for LoadedPythonModel {
 
     fn handle_unload(&self) {
         self.starter.context.handle_unload();
+        self.starter.template.handle_unload();
     }
 
     fn process_size(&self) -> u64 {

@@ -12,7 +12,7 @@ use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -76,6 +76,11 @@ impl PythonProcess {
         self.state.lock().stderr.iter().fold(String::new(), |text, line| text + line + "\n")
     }
 
+    /// It was a template, and is the process of this instance from now on.
+    pub(super) fn become_instance(&self, name: &str) {
+        self.state.instance.get_or_init(|| name.to_owned());
+    }
+
     /// Its id, for the log.
     pub fn pid(&self) -> u32 {
         self.state.pid()
@@ -104,12 +109,14 @@ impl Drop for PythonProcess {
 
 /// The state of a process that the instance and the python-host thread share.
 pub(super) struct ProcessState {
-    /// The name of its instance.
-    pub(super) name: String,
+    /// The name of its instance, or of its model's template.
+    name: String,
+    /// The name of the instance that a template became.
+    instance: OnceLock<String>,
     /// The memory of the processes of its model version.
     pub(super) memory: Arc<Gauge>,
     /// Its program: the unpacked environment of an interpreter exists as long as this.
-    _program: ProcessProgram,
+    program: ProcessProgram,
     pid: Pid,
     pidfd: OwnedFd,
     end: Mutex<ProcessEnd>,
@@ -140,7 +147,26 @@ impl ProcessState {
     pub(super) fn new(name: String, memory: Arc<Gauge>, program: ProcessProgram, pid: Pid, pidfd: OwnedFd) -> Self {
         let stderr = VecDeque::new();
         let end = ProcessEnd { reason: None, grace: None, stderr, stderr_size: 0, is_drained: false };
-        Self { name, memory, _program: program, pid, pidfd, end: Mutex::new(end), drained: Condvar::new() }
+        Self {
+            name,
+            instance: OnceLock::new(),
+            memory,
+            program,
+            pid,
+            pidfd,
+            end: Mutex::new(end),
+            drained: Condvar::new(),
+        }
+    }
+
+    /// Returns true if it shares pages of its own with other processes.
+    pub(super) const fn shares_pages(&self) -> bool {
+        matches!(self.program, ProcessProgram::Python { is_template: true, .. })
+    }
+
+    /// Its name in the log.
+    pub(super) fn name(&self) -> &str {
+        self.instance.get().unwrap_or(&self.name)
     }
 
     /// Sends a signal to the process and all that it has started.

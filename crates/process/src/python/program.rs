@@ -42,8 +42,13 @@ pub enum ProcessProgram {
         boot: &'static str,
         /// The number of threads for its libraries, if the user's variables do not set it.
         threads: usize,
+        /// True for a template, which says so in the list of processes.
+        is_template: bool,
     },
 }
+
+/// The mark of a template in the list of processes.
+const TEMPLATE_MARK: &str = "(template)";
 
 /// The start of a shared library's process.
 pub trait LibraryStart: Send + Sync {
@@ -67,11 +72,15 @@ impl ProcessProgram {
                     variables: variables.iter().cloned().chain(threads).collect(),
                 }
             }
-            Self::Python { interpreter, boot, threads } => ChildProgram {
-                path: interpreter.path.clone(),
-                arguments: vec![interpreter.path.clone().into(), "-c".into(), (*boot).into()],
-                variables: child_variables(variables, interpreter, *threads),
-            },
+            Self::Python { interpreter, boot, threads, is_template } => {
+                let mark = is_template.then(|| TEMPLATE_MARK.into());
+                let arguments = [interpreter.path.clone().into(), "-c".into(), (*boot).into()];
+                ChildProgram {
+                    path: interpreter.path.clone(),
+                    arguments: arguments.into_iter().chain(mark).collect(),
+                    variables: child_variables(variables, interpreter, *threads),
+                }
+            }
         }
     }
 

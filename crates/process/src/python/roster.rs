@@ -14,6 +14,8 @@ pub struct ModelProcess {
     pub name: String,
     /// Its id.
     pub pid: u32,
+    /// True if it shares pages of its own with other processes: a template, or one that was forked.
+    pub shares_pages: bool,
     /// The memory of all processes of its model version, in bytes; set by the thread that measures it.
     pub memory: Arc<Gauge>,
 }
@@ -37,8 +39,8 @@ impl ProcessRoster {
         let processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
         let running = processes.iter().filter_map(Weak::upgrade).filter(|state| state.is_running());
         let process = |state: Arc<ProcessState>| {
-            let (name, memory) = (state.name.clone(), Arc::clone(&state.memory));
-            ModelProcess { name, pid: state.pid(), memory }
+            let (name, memory) = (state.name().to_owned(), Arc::clone(&state.memory));
+            ModelProcess { name, pid: state.pid(), shares_pages: state.shares_pages(), memory }
         };
         running.map(process).collect()
     }

@@ -1,20 +1,25 @@
-//! Starts a process of a model, with pipes for its output. Called on the python-host thread only.
+//! Starts a process of a model, with pipes for its output, or takes over one that a template has forked. Programs are
+//! started on the python-host thread only.
 
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{ChildStderr, ChildStdout};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, pidfd_open, waitid, waitpid,
+};
 use rustix::thread::CpuSet;
 
 use crate::python::child::{self, ChildProgram, ChildStreams};
 use crate::python::process::{ProcessState, cpu_set};
-use crate::python::program::ProcessCommand;
+use crate::python::program::{ProcessCommand, ProcessProgram};
 use base::error::Error;
 use base::limits::PYTHON_OOM_SCORE_STEP;
+use base::metrics::Gauge;
 
 /// A process that was started, and the pipes of its standard output and error.
 pub(super) struct SpawnedProcess {
@@ -31,6 +36,31 @@ pub(super) fn spawn(command: ProcessCommand, variables: &[(OsString, OsString)])
         run(&child, &main, cpu_set(&cores)).map_err(|error| program.refuse(&error))?;
     raise_oom_score(pid);
     Ok(SpawnedProcess { state: ProcessState::new(name, memory, program, pid, pidfd), stdout, stderr })
+}
+
+/// A process that a template has forked.
+pub(super) struct ForkedProcess {
+    pub(super) name: String,
+    /// The program of its template.
+    pub(super) program: ProcessProgram,
+    pub(super) memory: Arc<Gauge>,
+    /// Its id, of which the kernel has told.
+    pub(super) pid: Pid,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+}
+
+/// Takes over a process that a template has forked.
+///
+/// # Errors
+/// `CHILD` if it did not become a child of this process.
+pub(super) fn adopt(forked: ForkedProcess) -> io::Result<SpawnedProcess> {
+    let ForkedProcess { name, program, memory, pid, stdout, stderr } = forked;
+    // One that has ended already keeps its id until it is reaped.
+    waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    let state = ProcessState::new(name, memory, program, pid, pidfd);
+    Ok(SpawnedProcess { state, stdout: stdout.into(), stderr: stderr.into() })
 }
 
 /// A program that runs.
@@ -81,3 +111,27 @@ fn raise_oom_score(pid: Pid) {
 
 /// The highest `oom_score_adj` (`OOM_SCORE_ADJ_MAX` of Linux).
 const OOM_SCORE_MAX: i32 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::python::environment::{Interpreter, InterpreterSource};
+
+    #[test]
+    fn a_process_that_is_no_child_is_not_taken_over() {
+        let (path, source) = (PathBuf::from("/bin/sh"), InterpreterSource::Path);
+        let interpreter = Interpreter { path, source, environment: None, archive: None };
+        let ((stdout, _), (stderr, _)) = (io::pipe().unwrap(), io::pipe().unwrap());
+        let forked = ForkedProcess {
+            name: "m_0_0".to_owned(),
+            program: ProcessProgram::Python { interpreter, boot: "", threads: 1, is_template: true },
+            memory: Arc::default(),
+            pid: rustix::process::getpid(),
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+        };
+        assert_eq!(adopt(forked).err().and_then(|error| error.raw_os_error()), Some(libc::ECHILD));
+    }
+}

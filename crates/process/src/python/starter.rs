@@ -4,7 +4,8 @@
 #![expect(clippy::disallowed_types, reason = "taken when a process is started or an update comes, never for a batch")]
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,10 +17,13 @@ use crate::python::host::PythonHost;
 use crate::python::inbox::InstanceInbox;
 use crate::python::instance::{PythonInstance, StartedProcess};
 use crate::python::json::JsonItem;
-use crate::python::link::PythonLink;
+use crate::python::link::{ProcessEnds, PythonLink};
 use crate::python::memory::{RequestMemory, ResponseMemory};
 use crate::python::message::{self, Capabilities, MessageError};
+use crate::python::process::PythonProcess;
 use crate::python::program::LibraryStart;
+use crate::python::region::RequestRegion;
+use crate::python::template::TemplateSlot;
 use crate::python::{BOOT, MODULES, ProcessCommand, ProcessProgram};
 use base::error::Error;
 use base::tensor::Datatype;
@@ -38,6 +42,7 @@ pub(super) struct ProcessStarter {
     /// Names and datatypes of the inputs.
     pub(super) inputs: Vec<(String, Datatype)>,
     pub(super) places: CurrentPlaces,
+    pub(super) template: TemplateSlot,
     pub(super) mode: StartMode,
 }
 
@@ -122,6 +127,37 @@ pub(super) enum StartMode {
     Complete,
     /// To run batches.
     Serve,
+    /// To import the model and fork the processes of its instances.
+    Template,
+}
+
+impl StartMode {
+    /// Its name in INIT.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Serve => "serve",
+            Self::Template => "template",
+        }
+    }
+}
+
+/// An instance whose process does not run yet.
+pub(super) struct OpenedInstance {
+    inbox: Arc<InstanceInbox>,
+    pub(super) link: PythonLink,
+    requests: RequestMemory,
+    responses: ResponseMemory,
+}
+
+impl OpenedInstance {
+    /// The descriptors of its regions.
+    pub(super) fn regions(&self) -> Result<[BorrowedFd<'_>; 2], Error> {
+        match (self.requests.first(), self.responses.first()) {
+            (Some(requests), Some(responses)) => Ok([requests.fd(), responses.fd()]),
+            _ => Err(Error::internal("a process has two regions")),
+        }
+    }
 }
 
 impl ProcessStarter {
@@ -142,7 +178,17 @@ impl ProcessStarter {
         &self,
         names: impl Iterator<Item = &'a String>,
     ) -> Result<(Vec<PythonInstance>, Capabilities), Error> {
-        let mut starting = names.map(|name| self.start(name)).collect::<Result<Vec<_>, _>>()?;
+        let mut starting = Vec::new();
+        let mut names = names.peekable();
+        if let Some(first) = names.peek()
+            && let Some(instance) = self.prepare_template(first)?
+        {
+            starting.push(instance);
+            names.next();
+        }
+        for name in names {
+            starting.push(self.start(name)?);
+        }
         let capabilities = wait_all(&mut starting)?;
         Ok((starting, capabilities))
     }
@@ -192,54 +238,109 @@ impl ProcessStarter {
 
     /// Starts the process of an instance and sends it its first messages; it initializes meanwhile.
     pub(super) fn start(&self, name: &str) -> Result<PythonInstance, Error> {
-        let inbox = Arc::new(InstanceInbox::new()?);
-        let noun = self.context.program.process();
-        let cannot = |error: std::io::Error| Error::unavailable(format!("cannot start a {noun}: {error}"));
-        let (link, ends) = PythonLink::open(inbox.file()).map_err(cannot)?;
-        let PythonOptions { region_size, region_limit, .. } = *self.context.options;
-        let requests = RequestMemory::new(region_size, region_limit)?;
-        let responses = ResponseMemory::new(region_size, region_limit)?;
-        let (Some(request_region), Some(response_region)) = (requests.first(), responses.first()) else {
-            return Err(Error::internal("a process has two regions"));
-        };
-        let places = self.places();
-        let seat = places.seats.get(name);
-        let own = seat.map(|seat| &seat.group);
-        let ProcessShare { cores, threads } = self.context.options.cores.share(&places.groups, own);
-        let too_large = |error| Error::internal(format!("a message to a {noun} cannot be written: {error}"));
+        if let Some(instance) = self.fork(name) {
+            return Ok(instance);
+        }
+        self.spawn(name, self.mode)
+    }
+
+    /// Starts a program as the process of an instance, or as the template of which it is the first.
+    pub(super) fn spawn(&self, name: &str, mode: StartMode) -> Result<PythonInstance, Error> {
+        let (opened, ends) = self.open()?;
+        let ProcessShare { cores, threads } = self.share(name);
         let modules = if self.context.program.is_library() { &[] } else { MODULES };
         let mut start = Vec::new();
-        message::put_start(modules, &mut start).map_err(too_large)?;
-        let files = [ends.aux.as_fd(), request_region.fd(), response_region.fd()];
-        let sent = link.main.send_start(&start, &files).map_err(cannot)?;
+        message::put_start(modules, &mut start).map_err(|error| self.too_large(&error))?;
+        let [requests, responses] = opened.regions()?;
+        let files = [ends.aux.as_fd(), requests, responses];
+        let sent = opened.link.main.send_with_descriptors(&start, &files).map_err(|error| self.cannot(&error))?;
+        let is_template = mode == StartMode::Template;
         let process = self.host.spawn(ProcessCommand {
-            name: name.to_owned(),
-            program: self.program(threads),
+            name: if is_template { format!("{} (template)", self.context.name) } else { name.to_owned() },
+            program: self.program(threads, is_template),
             main: ends.main,
             cores,
             memory: Arc::clone(&self.context.memory),
         })?;
-        link.watch(process.pidfd()).map_err(cannot)?;
-        let sizes = [request_region.size(), response_region.size()];
-        let started = StartedProcess { link, process, requests, responses };
-        let mut instance = PythonInstance::new(Arc::clone(&self.context), name, started, inbox);
+        let mut instance = self.begin(name, opened, process)?;
         instance.link.main.send(start.get(sent..).unwrap_or_default());
-        let mut frame = Vec::new();
-        match &self.message {
-            StartMessage::Library(start) => message::put_init_bytes(&start.order(seat), &mut frame),
-            StartMessage::Python(place) => self.put_init(place, &places, name, threads, sizes, &mut frame),
-        }
-        .map_err(too_large)?;
-        instance.link.main.send(&frame);
-        instance.link.flush();
+        self.send_init(&mut instance, name, mode)?;
         Ok(instance)
     }
 
-    fn program(&self, threads: usize) -> ProcessProgram {
+    /// Opens what the process of an instance shares with the server.
+    pub(super) fn open(&self) -> Result<(OpenedInstance, ProcessEnds), Error> {
+        let inbox = Arc::new(InstanceInbox::new()?);
+        let (link, ends) = PythonLink::open(inbox.file()).map_err(|error| self.cannot(&error))?;
+        let PythonOptions { region_size, region_limit, .. } = *self.context.options;
+        let requests = RequestMemory::new(region_size, region_limit)?;
+        let responses = ResponseMemory::new(region_size, region_limit)?;
+        Ok((OpenedInstance { inbox, link, requests, responses }, ends))
+    }
+
+    /// The instance of a process that runs.
+    pub(super) fn begin(
+        &self,
+        name: &str,
+        opened: OpenedInstance,
+        process: PythonProcess,
+    ) -> Result<PythonInstance, Error> {
+        let OpenedInstance { inbox, link, requests, responses } = opened;
+        link.watch(process.pidfd()).map_err(|error| self.cannot(&error))?;
+        let started = StartedProcess { link, process, requests, responses };
+        Ok(PythonInstance::new(Arc::clone(&self.context), name, started, inbox))
+    }
+
+    /// Sends INIT to a process.
+    pub(super) fn send_init(&self, instance: &mut PythonInstance, name: &str, mode: StartMode) -> Result<(), Error> {
+        let places = self.places();
+        let mut frame = Vec::new();
+        match &self.message {
+            StartMessage::Library(start) => message::put_init_bytes(&start.order(places.seats.get(name)), &mut frame),
+            StartMessage::Python(place) => {
+                let [requests, responses] = [
+                    instance.requests.first().map(RequestRegion::size),
+                    instance.responses.first().map(|region| region.size()),
+                ];
+                let sizes = [requests.unwrap_or(0), responses.unwrap_or(0)];
+                self.put_init(place, &places, name, mode, sizes, &mut frame)
+            }
+        }
+        .map_err(|error| self.too_large(&error))?;
+        instance.link.main.send(&frame);
+        instance.link.flush();
+        Ok(())
+    }
+
+    /// The cores and threads of an instance's process.
+    pub(super) fn share(&self, name: &str) -> ProcessShare {
+        let places = self.places();
+        let own = places.seats.get(name).map(|seat| &seat.group);
+        self.context.options.cores.share(&places.groups, own)
+    }
+
+    /// The number of instances with this share.
+    pub(super) fn count_of(&self, share: &ProcessShare) -> u64 {
+        let places = self.places();
+        let cores = &self.context.options.cores;
+        let alike = places.groups.iter().filter(|group| cores.share(&places.groups, Some(group)) == *share);
+        alike.map(InstanceGroup::instance_count).sum()
+    }
+
+    pub(super) fn cannot(&self, error: &io::Error) -> Error {
+        Error::unavailable(format!("cannot start a {}: {error}", self.context.program.process()))
+    }
+
+    fn too_large(&self, error: &MessageError) -> Error {
+        let noun = self.context.program.process();
+        Error::internal(format!("a message to a {noun} cannot be written: {error}"))
+    }
+
+    pub(super) fn program(&self, threads: usize, is_template: bool) -> ProcessProgram {
         let own = |command| ProcessProgram::Own { command, threads: Some(threads) };
         match (&self.context.program, &self.message) {
             (ModelProgram::Python { interpreter, .. }, _) => {
-                ProcessProgram::Python { interpreter: interpreter.clone(), boot: BOOT, threads }
+                ProcessProgram::Python { interpreter: interpreter.clone(), boot: BOOT, threads, is_template }
             }
             (ModelProgram::Library { .. }, StartMessage::Library(start)) => own(start.command()),
             (ModelProgram::Library { .. }, StartMessage::Python(_)) => own(""),
@@ -257,7 +358,7 @@ impl ProcessStarter {
         place: &ModelPlace,
         places: &StartPlaces,
         name: &str,
-        threads: usize,
+        mode: StartMode,
         sizes: [usize; 2],
         out: &mut Vec<u8>,
     ) -> Result<(), MessageError> {
@@ -280,9 +381,9 @@ impl ProcessStarter {
             ("model_name", Text(&self.context.name)),
         ]);
         let number = |size: usize| Integer(i64::try_from(size).unwrap_or(i64::MAX));
-        let threads = general_threads(&(self.context.options.variables)(), threads);
+        let threads = general_threads(&(self.context.options.variables)(), self.share(name).threads);
         let init = Object(vec![
-            ("mode", Text(if self.mode == StartMode::Complete { "complete" } else { "serve" })),
+            ("mode", Text(mode.as_str())),
             ("args", args),
             ("model_file", Text(&file)),
             ("model_directory", Text(&model)),

@@ -49,7 +49,7 @@ fn host() -> Arc<PythonHost> {
 fn idle(host: &PythonHost) -> (PythonProcess, EngineSocket, EngineSocket) {
     let (path, source) = (PathBuf::from("/bin/sh"), InterpreterSource::Path);
     let interpreter = Interpreter { path, source, environment: None, archive: None };
-    let program = ProcessProgram::Python { interpreter, boot: "sleep 100", threads: 1 };
+    let program = ProcessProgram::Python { interpreter, boot: "sleep 100", threads: 1, is_template: false };
     let (_, end) = EngineSocket::pair().unwrap();
     let (name, memory) = ("m".to_owned(), Arc::default());
     let process = host.spawn(ProcessCommand { name, program, main: end, cores: Vec::new(), memory }).unwrap();

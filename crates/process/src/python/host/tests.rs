@@ -115,7 +115,7 @@ fn shell(boot: &'static str) -> ProcessProgram {
 
 fn python(path: PathBuf, boot: &'static str) -> ProcessProgram {
     let interpreter = Interpreter { path, source: InterpreterSource::Path, environment: None, archive: None };
-    ProcessProgram::Python { interpreter, boot, threads: 1 }
+    ProcessProgram::Python { interpreter, boot, threads: 1, is_template: false }
 }
 
 /// Starts a script; the other end of its main socket.

@@ -217,6 +217,11 @@ pub fn put_finalize(out: &mut Vec<u8>) {
     put_small_frame(3, out, |_| {});
 }
 
+/// Appends FORK, which six descriptors come with.
+pub fn put_fork(out: &mut Vec<u8>) {
+    put_small_frame(4, out, |_| {});
+}
+
 fn put_request(
     request: &ExecuteRequest<'_>,
     output_count: u16,

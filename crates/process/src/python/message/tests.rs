@@ -500,6 +500,7 @@ fn the_other_messages_of_the_server_are_written_as_the_protocol_says() {
     let document = JsonItem::Object(vec![("mode", JsonItem::Text("serve"))]);
     check(&|out| put_init(&document, out).unwrap(), wire().str32(r#"{"mode":"serve"}"#).frame(1));
     check(&put_finalize, wire().frame(3));
+    check(&put_fork, wire().frame(4));
     check(&|out| put_region(RegionSide::Request, 3, 1 << 33, out), wire().u8(0).u16(3).u64(1 << 33).frame(1));
     check(&|out| put_region(RegionSide::Response, 3, 64, out), wire().u8(1).u16(3).u64(64).frame(1));
     let again = wire().u64(7).u8(0).u32(2).u32(5).u32(6);

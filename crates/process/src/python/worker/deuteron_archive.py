@@ -7,6 +7,7 @@ without a name, by the descriptor of this process.
 
 import binascii
 import os
+import sys
 from struct import Struct
 
 # Of a zip file, all members stored as they are (APPNOTE 4.3.7, 4.3.12, 4.3.16).
@@ -32,12 +33,27 @@ def encode(sources):
     return b"".join(members) + listed + END.pack(b"PK\5\6", 0, 0, count, count, len(listed), offset, 0)
 
 
+# The descriptor of the archive, if there is one.
+descriptor = None
+
+
 def publish(sources):
     """An entry for `sys.path`, of use as long as this process lives. None if the system cannot do that."""
+    global descriptor
     try:
-        fd = os.memfd_create("python-modules")
-        with open(fd, "wb", closefd=False) as file:
+        descriptor = os.memfd_create("python-modules")
+        with open(descriptor, "wb", closefd=False) as file:
             file.write(encode(sources))
     except (AttributeError, OSError):
         return None
-    return "/proc/" + str(os.getpid()) + "/fd/" + str(fd)
+    return entry()
+
+
+def entry():
+    """The entry of this process."""
+    return "/proc/" + str(os.getpid()) + "/fd/" + str(descriptor)
+
+
+def publish_again(before):
+    """In a forked process: its own entry in the place of this one."""
+    sys.path[:] = [entry() if each == before else each for each in sys.path]

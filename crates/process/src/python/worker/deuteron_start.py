@@ -12,6 +12,9 @@ from deuteron_threads import limit
 # Flag of the code object of a coroutine function.
 CO_COROUTINE = 0x80
 
+# The class of the model, in a process that had imported it as a template.
+imported_class = None
+
 
 class Refused(Exception):
     """The model cannot be used; the text is the whole reason."""
@@ -50,6 +53,8 @@ class ModelFinder:
 
 def import_model(settings):
     """Imports the model and returns its class."""
+    if imported_class is not None:
+        return imported_class
     sent = __spec__.loader.sources
     limit(settings.get("threads"))
     if settings["module_name"] in sent:

@@ -28,11 +28,11 @@ class PatchedLoader:
         self.change(module)
 
 
-class ThreadFinder:
-    """Finds the libraries, once each, as the other finders do."""
+class PatchingFinder:
+    """Finds modules that are changed once they are imported, once each, as the other finders do."""
 
-    def __init__(self, count):
-        self.changes = {"onnxruntime": lambda module: limit_sessions(module, count)}
+    def __init__(self, changes):
+        self.changes = changes
 
     def find_spec(self, name, path=None, target=None):
         if name not in self.changes:
@@ -70,4 +70,4 @@ def limit_sessions(module, count):
 def limit(count):
     """Before the model is imported: libraries start at most `count` threads by themselves."""
     if count and count < (os.cpu_count() or 1):
-        sys.meta_path.insert(0, ThreadFinder(count))
+        sys.meta_path.insert(0, PatchingFinder({"onnxruntime": lambda module: limit_sessions(module, count)}))

@@ -107,7 +107,7 @@ class Process:
                     self.overlap.handle_batch(self.take_batch(start, end))
             elif kind == channel.INIT:
                 self.handle_init(json.loads(bytes(reader.view[start + 4 : end])))
-                if not self._start():
+                if not (self._serve_as_template() if self.settings["mode"] == "template" else self._start()):
                     return
             elif kind == channel.FINALIZE:
                 self._finalize()
@@ -117,13 +117,14 @@ class Process:
         """Takes what INIT says."""
         self.settings = settings
         self.name = settings["args"].get("model_instance_name", "")
-        name_process(self.name)
+        name_process(self.name if settings["mode"] != "template" else settings["args"]["model_name"] + " (template)")
         self.is_decoupled = settings["decoupled"]
         self.is_verbose = bool(settings["log_verbose"])
         self.decoder = RequestDecoder([name for name, _ in settings["inputs"]], [name for name, _ in settings["outputs"]])
-        (request_fd, response_fd), (request_size, response_size) = self.region_fds, settings["region_sizes"]
-        self.requests.add(0, request_size, request_fd)
-        self.memory = ResponseMemory(self.aux, response_size, response_fd)
+        if self.memory is None:
+            (request_fd, response_fd), (request_size, response_size) = self.region_fds, settings["region_sizes"]
+            self.requests.add(0, request_size, request_fd)
+            self.memory = ResponseMemory(self.aux, response_size, response_fd)
 
     def handle_region(self, which, number, size, fd):
         """Takes a new region."""
@@ -380,6 +381,12 @@ class Process:
             return deuteron_overlap.Threads(self, for_functions)
         return None
 
+    def _serve_as_template(self):
+        """Returns whether this process becomes an instance. Forked ones have ended when it returns in them."""
+        import deuteron_template
+
+        return deuteron_template.run(self)
+
     def _fail(self, text):
         self.main.send(frame(channel.FAILED, str32(text)))
         return self._wait_for_end()
@@ -521,11 +528,17 @@ def main(main_fd, aux_fd, request_fd, response_fd):
     """Runs until the server ends the model. The descriptors are ours from here on."""
     for number in IGNORED:
         _signal.signal(number, ignore_signal)
+    make_process(main_fd, aux_fd, request_fd, response_fd)
+    os.register_at_fork(before=begin_fork, after_in_parent=end_fork, after_in_child=begin_child)
+    channel.process.run()
+
+
+def make_process(main_fd, aux_fd, request_fd, response_fd):
+    """The state of this process, with these descriptors."""
+    os.set_blocking(main_fd, True)
     os.set_blocking(aux_fd, True)
     main_socket, aux_socket = _socket.socket(fileno=main_fd), _socket.socket(fileno=aux_fd)
     channel.process = Process(main_socket, aux_socket, request_fd, response_fd)
-    os.register_at_fork(before=begin_fork, after_in_parent=end_fork, after_in_child=begin_child)
-    channel.process.run()
 
 
 entries.add(main.__code__)
