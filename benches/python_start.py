@@ -56,6 +56,13 @@ def children(parent):
     return found
 
 
+def cpu(pid):
+    """Seconds of processor time."""
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def pss(pid):
     with open(f"/proc/{pid}/smaps_rollup") as rows:
         return next(int(row.split()[1]) for row in rows if row.startswith("Pss:")) / 1024
@@ -67,7 +74,7 @@ def is_template(pid):
 
 
 def measure(program, python, imports, count, fork):
-    """Seconds of a load, MiB for each instance, and seconds to recover."""
+    """Seconds of a load, those of its processes on cores, MiB for each instance, and seconds to recover."""
     with tempfile.TemporaryDirectory() as repository:
         os.makedirs(f"{repository}/m/1")
         with open(f"{repository}/m/1/model.py", "w") as file:
@@ -87,6 +94,7 @@ def measure(program, python, imports, count, fork):
                 sys.exit(f"the model with {imports or 'numpy'} does not load")
             loaded = time.perf_counter() - begun
             processes = children(server.pid)
+            busy = sum(map(cpu, processes))
             memory = sum(map(pss, processes)) / count
             post("models/m/infer", REQUEST)
             recovered = 0.0
@@ -97,7 +105,7 @@ def measure(program, python, imports, count, fork):
                 while post("models/m/infer", REQUEST) != 200:
                     time.sleep(0.001)
                 recovered = time.perf_counter() - begun
-            return loaded, memory, recovered
+            return loaded, busy, memory, recovered
         finally:
             server.terminate()
             server.wait()
@@ -112,9 +120,9 @@ def main():
             for case in cases:
                 results[case].append(measure(program, python, imports, *case))
         for (count, fork), own in results.items():
-            loaded, memory, recovered = map(statistics.median, zip(*own))
-            least = min(loaded for loaded, _, _ in own)
-            row = f"{imports or 'numpy'}, {count} instances, fork={fork}: load {1000 * loaded:.0f} ms (least {1000 * least:.0f}), {memory:.1f} MiB each"
+            loaded, busy, memory, recovered = map(statistics.median, zip(*own))
+            row = f"{imports or 'numpy'}, {count} instances, fork={fork}: load {1000 * loaded:.0f} ms (least"
+            row += f" {1000 * min(own)[0]:.0f}), CPU {1000 * busy:.0f} ms, {memory:.1f} MiB each"
             print(row + (f", recovered in {1000 * recovered:.0f} ms" if count == 1 else ""), flush=True)
 
 
