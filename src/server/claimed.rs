@@ -5,13 +5,15 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 
+use crate::control::engines::hosted_backends;
 use crate::control::engines::model_services::ModelServices;
 use crate::control::engines::python;
 use crate::control::loading::agents;
 use crate::control::loading::load_trial::LoadTrials;
 use crate::control::loading::model_loader::ModelLoader;
 use crate::control::outside::access_files::AccessFiles;
-use crate::control::outside::redis::{self, RedisLink};
+use crate::control::outside::cache_library::{LibraryCache, SharedCacheLink};
+use crate::control::outside::redis;
 use crate::control::repository::repositories::Repositories;
 use crate::control::repository::uploaded_files;
 use crate::control::serving::rate_limit::{self, SharedRateLimiter};
@@ -31,8 +33,10 @@ pub(super) struct ClaimedServer {
     /// Loads models: now, and while the server serves.
     pub(super) loader: Arc<ModelLoader>,
     pub(super) settings: Arc<Settings>,
-    /// The response cache in Redis, if there is one.
-    pub(super) redis: Option<RedisLink>,
+    /// The link to the response cache in Redis or in a library, if there is one.
+    pub(super) shared_cache: Option<SharedCacheLink>,
+    /// The library that is the response cache, before its threads run.
+    pub(super) cache_library: Option<LibraryCache>,
     /// The files of TLS and of API keys.
     pub(super) files: AccessFiles,
     /// The addresses, which are bound and do not listen yet.
@@ -60,9 +64,20 @@ impl BegunServer {
         let redis = redis::start(settings)?;
         let settings = Arc::new(settings.clone());
         let loader = Arc::new(model_loader(&settings, &self.messages)?);
+        let cache_library = hosted_backends::cache(&settings, loader.services())?.map(LibraryCache::new);
         let repositories = Arc::new(Repositories::open(&settings)?);
         let limiter = rate_limit::limiter(&settings);
-        Ok(ClaimedServer { limiter, repositories, loader, settings, redis, files, listeners, begun: self })
+        Ok(ClaimedServer {
+            limiter,
+            repositories,
+            loader,
+            settings,
+            shared_cache: redis.or_else(|| cache_library.as_ref().map(LibraryCache::link)),
+            cache_library,
+            files,
+            listeners,
+            begun: self,
+        })
     }
 }
 
@@ -80,7 +95,8 @@ fn model_loader(settings: &Arc<Settings>, messages: &mpsc::Sender<ControlMessage
     }
     let messages = messages.clone();
     let trials = LoadTrials::new(settings, Box::new(move || drop(messages.send(ControlMessage::LoadSlow))));
-    let loader = ModelLoader::new(settings, ModelServices::new().for_clients_of(settings.compat))?.with_trials(trials);
+    let services = ModelServices::beside_cache(&settings.cache).for_clients_of(settings.compat);
+    let loader = ModelLoader::new(settings, services)?.with_trials(trials);
     loader.run_watcher().start()?;
     Ok(loader)
 }

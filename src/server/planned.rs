@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::control::loading::model_loader::ModelLoader;
 use crate::control::outside::access_files::AccessFiles;
+use crate::control::outside::cache_library::LibraryCache;
 use crate::control::outside::shared_memory::{self, SharedMemoryReceivers};
 use crate::control::repository::repositories::Repositories;
 use crate::control::serving::plan::{ContextLinks, ContextSources, ServerPlan};
@@ -17,12 +18,14 @@ use crate::server::loaded::LoadedServer;
 use crate::server::stand_in::StandIn;
 use crate::settings::Settings;
 
-/// The server before its threads start. The plan has the loaded versions and the link to Redis.
+/// The server before its threads start. The plan has the loaded versions and the link to the response cache.
 pub(super) struct PlannedServer {
     /// The queues, the cores, and the part that all threads share.
     pub(super) plan: ServerPlan,
     /// The channels to the threads of shared memory, if clients may register regions.
     pub(super) receivers: Option<SharedMemoryReceivers>,
+    /// The library that is the response cache, before its threads run.
+    pub(super) cache_library: Option<LibraryCache>,
     pub(super) models: ModelRecords,
     pub(super) but_failed: String,
     pub(super) stand_in: Option<StandIn>,
@@ -47,7 +50,7 @@ impl LoadedServer {
         let sources = ContextSources::new(&self.claimed.loader, &self.claimed.files);
         let links = ContextLinks {
             shared_memory: shared_memory_client,
-            redis: self.claimed.redis,
+            shared_cache: self.claimed.shared_cache,
             stores: self.claimed.repositories.store_cells(),
         };
         let control = self.claimed.begun.control_sender();
@@ -55,6 +58,7 @@ impl LoadedServer {
         Ok(PlannedServer {
             plan,
             receivers,
+            cache_library: self.claimed.cache_library,
             models: self.models,
             but_failed: self.but_failed,
             stand_in: self.stand_in,

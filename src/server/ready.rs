@@ -84,7 +84,7 @@ impl ReadyServer {
         // A panic was logged when it happened.
         self.shards.into_iter().for_each(|shard| drop(shard.join()));
         self.traces.into_iter().for_each(TraceThread::end);
-        self.server_context.redis.iter().for_each(|link| link.end());
+        self.server_context.shared_cache.iter().for_each(|link| link.end());
         self.listeners.end(self.server_context.lifecycle.is_handed_over());
         end_workers(&self.ended, &self.loader, has_failed);
         if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
@@ -135,7 +135,9 @@ fn end_workers(ended: &mpsc::Receiver<Infallible>, loader: &ModelLoader, has_fai
 fn wait_for_workers(ended: &mpsc::Receiver<Infallible>, loader: &ModelLoader) -> bool {
     while ended.recv_timeout(WORKERS_END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
         if !loader.is_finalizing() {
-            log::warning("a model still computes or loads; the server ends without waiting for its thread");
+            log::warning(
+                "a model still computes or loads, or the response cache does not return; the server ends without waiting for its thread",
+            );
             return false;
         }
     }

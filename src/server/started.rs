@@ -62,6 +62,7 @@ impl PlannedServer {
         start_watches(self.files, &self.begun.waker, &self.settings, &server_context, purge);
         let traces = start_owners(self.receivers, &self.loader, &server_context, &self.settings)?;
         let (thread_hooks, ended) = self.begun.thread_hooks();
+        self.cache_library.map(|cache| cache.start(&thread_hooks.running)).transpose()?;
         let context = LoadContext {
             settings: self.settings,
             loader: Arc::clone(&self.loader),

@@ -51,8 +51,8 @@ pub struct ServerContext {
     pub control_link: ControlLink,
     /// The thread that owns the shared memory regions; `None` if shared memory is disabled.
     pub shared_memory: Option<SharedMemoryClient>,
-    /// The link to the Redis that is the response cache; `None` without one.
-    pub redis: Option<Arc<CacheLink>>,
+    /// The link to the Redis or the library that is the response cache; `None` without one.
+    pub shared_cache: Option<Arc<CacheLink>>,
     /// The figures of the stores that models come from.
     pub stores: Vec<Arc<StoreCells>>,
     /// The TLS of the ports that have it.

@@ -79,7 +79,7 @@ pub fn server_context(shards: usize, control: ControlSender) -> ServerContext {
             mailboxes: (0..shards).map(|_| Default::default()).collect(),
         },
         shared_memory: None,
-        redis: None,
+        shared_cache: None,
         stores: Vec::new(),
         keys: KeyOptions::default(),
         tls: TlsOptions::default(),

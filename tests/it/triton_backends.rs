@@ -2,6 +2,7 @@
 //! of `tests/backends`, compiled here, and where `DEUTERON_TESTS=triton` asks for it the Python backend out of NVIDIA's own wheel.
 
 mod agents;
+mod caches;
 mod completion;
 mod crash;
 mod isolation;

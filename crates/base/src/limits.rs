@@ -349,6 +349,12 @@ pub const REDIS_COMMANDS_MAX: usize = 64;
 pub const REDIS_COMMANDS_SIZE: usize = 1024 * 1024;
 /// The first pause before Redis is connected to again; each failure doubles it.
 pub const REDIS_PAUSE_MIN: Duration = Duration::from_millis(100);
+/// Threads that call a response cache that is a library: Triton calls one from as many as requests wait for, and a cache over a
+/// network needs some at a time.
+pub const CACHE_LIBRARY_THREADS: usize = 4;
+/// The time that a request waits for such a cache, as for Redis. A thread that is in a call for longer gets no further jobs
+/// until it returns.
+pub const CACHE_LIBRARY_LOOKUP_TIMEOUT: Duration = REDIS_LOOKUP_TIMEOUT;
 /// Bytes of a line of Redis: a status, a size or an error, which quotes at most some of a command.
 pub const RESP_LINE_SIZE_MAX: usize = 1_024;
 /// Records of traces that wait for the thread that writes them, or for a collector (`bsp_max_queue_size`), as in

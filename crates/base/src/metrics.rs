@@ -48,7 +48,10 @@ use crate::time::{Instant, Stamps};
 
 pub use crate::metrics::batches::{BatchCells, BatchFigures};
 pub use crate::metrics::build::encode_build;
-pub use crate::metrics::cache::{CacheCells, RedisCells, encode as encode_cache, encode_redis};
+pub use crate::metrics::cache::{
+    CacheCells, CacheLaneCells, encode as encode_cache, encode_library as encode_cache_library, encode_redis,
+    is_reported_by_libraries,
+};
 pub use crate::metrics::compression::CompressionCells;
 pub use crate::metrics::connections::{ClientCells, ClientTimer, encode_connections_max};
 pub use crate::metrics::custom::{CustomFamily, CustomSeries, encode_custom};

@@ -1,5 +1,5 @@
-//! The settings of the response cache: `--cache-config=local,size=BYTES`, or `redis,SETTING=VALUE` for one that servers
-//! share, with the names of Triton's cache for Redis.
+//! The settings of the response cache: `--cache-config=local,size=BYTES`, `redis,SETTING=VALUE` for one that servers
+//! share, with the names of Triton's cache for Redis, or `NAME,SETTING=VALUE` for a library written for Triton.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,23 +7,53 @@ use std::time::Duration;
 use base::limits::{REDIS_CONNECT_TIMEOUT, REDIS_CONNECTIONS, REDIS_CONNECTIONS_MAX, REDIS_LOOKUP_TIMEOUT};
 use flags::{Variables, parse};
 
-/// Begins with Triton's words.
-const TWO_CACHES: &str =
-    "--cache-config: multiple cache configurations; there is one cache, and both 'local' and 'redis' are configured";
-
-/// The response cache: in this process, in Redis, or off.
+/// The response cache: in this process, in Redis, a library, or off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheSettings {
     /// Bytes of the cache in this process; 0 without one.
     pub size: usize,
     /// The Redis that is the cache instead; `None` without one.
     pub redis: Option<RedisSettings>,
+    /// The library that is the cache instead; `None` without one.
+    pub library: Option<CacheLibrarySettings>,
 }
 
 impl CacheSettings {
     /// Returns true if there is a cache.
     pub const fn is_on(&self) -> bool {
-        self.size > 0 || self.redis.is_some()
+        self.size > 0 || self.is_shared()
+    }
+
+    /// Returns true if the cache is outside of the shards, so that an answer needs a key that others know.
+    pub const fn is_shared(&self) -> bool {
+        self.redis.is_some() || self.library.is_some()
+    }
+
+    /// Returns the names of the configured caches.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let local = (self.size > 0).then_some("local");
+        let redis = self.redis.as_ref().map(|_| "redis");
+        local.into_iter().chain(redis).chain(self.library.as_ref().map(|library| library.name.as_str()))
+    }
+}
+
+/// A cache that is a library, and its settings, which it reads itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CacheLibrarySettings {
+    /// The NAME in `libtritoncache_NAME.so`.
+    pub name: String,
+    /// Names and values. A value may be a password.
+    pub settings: Vec<(String, Secret)>,
+}
+
+impl CacheLibrarySettings {
+    /// A later value of a setting replaces an earlier one, as in Triton.
+    fn set(&mut self, name: &str, value: &str) {
+        let value = Secret(value.to_owned());
+        match self.settings.iter_mut().find(|(have, _)| have == name) {
+            Some((_, place)) => *place = value,
+            None => self.settings.push((name.to_owned(), value)),
+        }
     }
 }
 
@@ -88,22 +118,34 @@ impl Default for RedisSettings {
     }
 }
 
-/// Reads `local,size=BYTES` or `redis,SETTING=VALUE`.
+/// Reads `local,size=BYTES`, or the setting of another cache.
 pub(super) fn read(settings: &mut CacheSettings, value: &str) -> Result<(), String> {
     const FORM: &str = "option format is '<cache name>,<setting>=<value>'";
     let (cache, setting) = value.split_once(',').ok_or(FORM)?;
     let (name, value) = setting.split_once('=').ok_or(FORM)?;
     // Before the settings are read: a fault in a setting of a cache that must go matters less.
-    if if cache == "redis" { settings.size > 0 } else { cache == "local" && settings.redis.is_some() } {
-        return Err(TWO_CACHES.to_owned());
+    if let Some(other) = settings.names().find(|other| *other != cache) {
+        return Err(two_caches(other, cache));
     }
     match (cache, name) {
         ("local", "size") => settings.size = parse(value)?,
         ("local", _) => return Err(format!("'{name}' is no setting of the cache 'local'; expected 'size'")),
         ("redis", _) => read_redis(settings.redis.get_or_insert_default(), name, value)?,
-        _ => return Err(format!("there is no cache '{cache}'; expected 'local' or 'redis'")),
+        ("", _) | (_, "") => return Err(FORM.to_owned()),
+        _ => {
+            let library = settings.library.get_or_insert_default();
+            cache.clone_into(&mut library.name);
+            library.set(name, value);
+        }
     }
     Ok(())
+}
+
+/// Begins with Triton's words.
+fn two_caches(one: &str, other: &str) -> String {
+    format!(
+        "--cache-config: multiple cache configurations; there is one cache, and both '{one}' and '{other}' are configured"
+    )
 }
 
 fn read_redis(redis: &mut RedisSettings, name: &str, value: &str) -> Result<(), String> {
@@ -147,12 +189,22 @@ fn read_redis(redis: &mut RedisSettings, name: &str, value: &str) -> Result<(), 
 }
 
 /// Checks, once all flags are read, that nothing is missing, and reads the variables with the
-/// login.
-pub(super) fn check(settings: &mut CacheSettings, variables: Variables) -> Result<(), String> {
-    let Some(redis) = &mut settings.redis else { return Ok(()) };
-    if settings.size > 0 {
-        return Err(TWO_CACHES.to_owned());
+/// login of Redis. `allows_libraries` is `--allow-agents`.
+pub(super) fn check(settings: &mut CacheSettings, allows_libraries: bool, variables: Variables) -> Result<(), String> {
+    let mut names = settings.names();
+    if let (Some(one), Some(other)) = (names.next(), names.next()) {
+        return Err(two_caches(one, other));
     }
+    drop(names);
+    if let Some(CacheLibrarySettings { name, .. }) = &settings.library
+        && !allows_libraries
+    {
+        return Err(format!(
+            "--cache-config: there is no cache '{name}'; expected 'local' or 'redis', or --allow-agents=true for a library \
+             of --cache-directory"
+        ));
+    }
+    let Some(redis) = &mut settings.redis else { return Ok(()) };
     if redis.host.is_empty() || redis.port == 0 {
         return Err("--cache-config=redis needs 'host' and 'port', as in --cache-config=redis,host=redis \
              --cache-config=redis,port=6379"
@@ -186,7 +238,7 @@ mod tests {
         words.iter().try_for_each(|word| read(&mut settings, word))?;
         let variable =
             |name: &str| variables.iter().find(|(have, _)| *have == name).map(|(_, value)| OsString::from(value));
-        check(&mut settings, &variable)?;
+        check(&mut settings, false, &variable)?;
         settings.redis.ok_or_else(|| "none".to_owned())
     }
 
@@ -239,6 +291,29 @@ mod tests {
         }
         check(&[&PLACE[..], &["local,size=7"]].concat(), "there is one cache");
         check(&["local,size=7", "redis,key=value"], "multiple cache configurations");
-        check(&["memcached,host=r"], "there is no cache 'memcached'; expected 'local' or 'redis'");
+        check(&["memcached,host=r", "redis,key=value"], "both 'memcached' and 'redis' are configured");
+        check(&["memcached,host=secret", "other,host=r"], "both 'memcached' and 'other' are configured");
+        check(&[",host=r"], "option format is");
+        check(&["memcached,=r"], "option format is");
+        let want = "there is no cache 'memcached'; expected 'local' or 'redis', or --allow-agents=true for a library of \
+                    --cache-directory";
+        check(&["memcached,host=secret"], want);
+    }
+
+    #[test]
+    fn a_library_gets_its_settings_as_they_are_the_last_of_a_name() {
+        let mut settings = CacheSettings::default();
+        for word in ["memcached,host=r", "memcached,password=a=,b", "memcached,host=s"] {
+            read(&mut settings, word).unwrap();
+        }
+        assert_eq!(check(&mut settings, true, &|_| None), Ok(()));
+        assert!(settings.is_on() && settings.is_shared());
+        let library = settings.library.unwrap();
+        let read: Vec<_> = library.settings.iter().map(|(name, value)| (name.as_str(), value.reveal())).collect();
+        assert_eq!((library.name.as_str(), read), ("memcached", vec![("host", "s"), ("password", "a=,b")]));
+        assert!(!format!("{library:?}").contains("a=,b"), "values may be secrets");
+        // Only the deprecated flag brings both this far.
+        let mut both = CacheSettings { size: 1, library: Some(library), redis: None };
+        assert!(check(&mut both, true, &|_| None).unwrap_err().contains("both 'local' and 'memcached'"));
     }
 }

@@ -67,7 +67,7 @@ pub fn check_file(path: &Path, read_file: ReadFile) -> Result<String, Vec<String
     let located = |why: String| format!("{}: {why}", path.display());
     let count = count.map_err(|faults| faults.into_iter().map(located).collect::<Vec<_>>())?;
     // A login may come from variables of the server, which are not here.
-    cache::check(&mut settings.cache, &|_| None).map_err(|why| vec![located(why)])?;
+    cache::check(&mut settings.cache, settings.allows_agents, &|_| None).map_err(|why| vec![located(why)])?;
     let checked = check(settings).map_err(|why| vec![located(why)])?;
     let warnings = checked.warnings.iter().map(|warning| format!("{}: warning: {warning}\n", path.display()));
     let flags = if count == 1 { "flag" } else { "flags" };

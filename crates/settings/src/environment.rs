@@ -117,7 +117,7 @@ mod tests {
         let variable =
             |name: &str| given.iter().find(|(have, _)| *have == name).map(|(_, value)| OsString::from(value));
         apply(&mut settings, &variable)?;
-        cache::check(&mut settings.cache, &variable)?;
+        cache::check(&mut settings.cache, false, &variable)?;
         Ok(settings)
     }
 

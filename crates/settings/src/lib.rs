@@ -24,7 +24,7 @@ pub use crate::backend::{
     BackendConfig, Engine, FrameworkConfig, LibrarySetting, OnnxruntimeConfig, PythonConfig, PytorchConfig,
     PytorchRunner, TensorflowEngine,
 };
-pub use crate::cache::{CacheSettings, RedisSettings, Secret};
+pub use crate::cache::{CacheLibrarySettings, CacheSettings, RedisSettings, Secret};
 pub use crate::config_file::{ReadFile, check_file};
 pub use crate::front_end::{ForeignSettings, InvocationKind, SageMakerSettings, VertexAiSettings};
 pub use crate::health::{AskedServer, HealthQuestion, health_arguments, local_address};
@@ -105,7 +105,7 @@ pub fn read_over(
     let warnings = flags::apply_variables(SECTIONS, matches, &left, &mut settings)?;
     settings.warnings.extend(warnings);
     flags::apply(SECTIONS, matches, &mut settings)?;
-    cache::check(&mut settings.cache, variables)?;
+    cache::check(&mut settings.cache, settings.allows_agents, variables)?;
     environment::apply(&mut settings, variables)?;
     settings.stores.apply(variables);
     if !paths.is_empty() {

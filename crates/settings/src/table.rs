@@ -130,8 +130,9 @@ const MODEL_FLAGS: &[Flag<Settings>] = &[
         names: &["allow-agents"],
         takes: One(BOOL),
         default: Value("false"),
-        help: "Let configurations name repository agents that are libraries of --repoagent-directory (model_repository_agents): \
-               foreign code that runs inside the server, with all its rights",
+        help: "Let configurations name repository agents that are libraries of --repoagent-directory (model_repository_agents), \
+               and --cache-config a cache that is a library of --cache-directory: foreign code that runs inside the server, \
+               with all its rights",
         apply: |settings, value| set(&mut settings.allows_agents, parse_bool(value)),
     },
     Flag {

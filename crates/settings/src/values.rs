@@ -100,6 +100,8 @@ pub struct Settings {
     pub allows_agents: bool,
     /// The directory of these agents.
     pub repoagent_directory: PathBuf,
+    /// The directory of response caches that are libraries.
+    pub cache_directory: PathBuf,
     /// The contents of the metrics.
     pub metrics_config: MetricsConfig,
     /// The audience of the console.
@@ -488,6 +490,7 @@ impl Default for Settings {
             allows_model_code_upload: false,
             allows_agents: false,
             repoagent_directory: PathBuf::from("/opt/tritonserver/repoagents"),
+            cache_directory: PathBuf::from("/opt/tritonserver/caches"),
             metrics_config: MetricsConfig::default(),
             console: ConsoleAudience::default(),
             cache: CacheSettings::default(),

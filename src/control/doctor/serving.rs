@@ -15,7 +15,7 @@ use crate::control::loading::model_loader::ModelLoader;
 use crate::control::loading::model_loader::examination::ExaminedModel;
 use crate::control::outside::api_keys::ApiKeys;
 use crate::control::outside::certificates::Certificates;
-use crate::control::outside::redis;
+use crate::control::outside::{cache_library, redis};
 use crate::control::repository::repositories::Repositories;
 use crate::control::serving::plan::choose_default_model;
 use crate::control::serving::rate_limit::{self, SharedRateLimiter};
@@ -86,15 +86,19 @@ impl Diagnosis {
         }
     }
 
-    /// Connects to the response cache, if it is not in the server.
+    /// Connects to the response cache, or looks for its library, if it is not in the server.
     pub(super) fn cache(&mut self, settings: &Settings) {
-        let Some(outcome) = redis::examine(settings) else { return };
+        let login = "correct the user, the password or the database of --cache-config";
+        let place = "install the library there, or correct the name in --cache-config";
+        let of_redis = redis::examine(settings).map(|outcome| (outcome, login));
+        let examined = of_redis.or_else(|| cache_library::examine(settings).map(|outcome| (outcome, place)));
+        let Some((outcome, advice)) = examined else { return };
         self.head("Response cache");
         match outcome {
             Ok(found) => self.line(&format!("  {found}")),
             Err(error) => {
                 self.line(&format!("  {error}"));
-                self.faults.push(format!("{error}; correct the user, the password or the database of --cache-config"));
+                self.faults.push(format!("{error}; {advice}"));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::custom_metrics::CustomMetrics;
 use crate::metrics::{self, TeiBatchCells};
-use crate::settings::Compat;
+use crate::settings::{CacheSettings, Compat};
 use crate::shard::gateway::ShardGateway;
 
 /// The services for models, one set for a server.
@@ -23,6 +23,15 @@ impl ModelServices {
     /// Returns the services of a server whose shards do not run yet.
     pub fn new() -> Self {
         Self { gateway: Arc::default(), metrics: CustomMetrics::new(metrics::own_names()), text_batches: None }
+    }
+
+    /// The same for a server with this cache: a library may report the metrics of the cache as a whole itself.
+    pub fn beside_cache(cache: &CacheSettings) -> Self {
+        if cache.library.is_none() {
+            return Self::new();
+        }
+        let reserved = metrics::own_names().into_iter().filter(|name| !metrics::is_reported_by_libraries(name));
+        Self { metrics: CustomMetrics::new(reserved.collect()), ..Self::new() }
     }
 
     /// Counts the runs of text models, if the metrics of text-embeddings-inference are shown.

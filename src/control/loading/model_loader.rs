@@ -669,7 +669,7 @@ impl ModelLoader {
     }
 
     /// Hashes the files of a version before they are loaded, if a cache is shared with other
-    /// servers; `None` without one, and if a file cannot be read.
+    /// servers or a library; `None` without one, and if a file cannot be read.
     fn hash_files(
         &self,
         source: &ModelSource,
@@ -680,7 +680,7 @@ impl ModelLoader {
     ) -> Option<HashedFiles> {
         // Neither for a process that tries a load nor for a shared library: its files are unknown.
         let is_hosted = spec.library.is_some();
-        if self.settings.cache.redis.is_none() || self.engine_processes.is_none() || is_hosted {
+        if !self.settings.cache.is_shared() || self.engine_processes.is_none() || is_hosted {
             return None;
         }
         let backend_file = spec.python.as_ref().filter(|python| python.is_backend && !python.is_own());
@@ -695,7 +695,7 @@ impl ModelLoader {
 
     /// Sets a version's identity if servers share a cache. Without one its answers are not cached.
     fn identify(&self, spec: &mut ModelSpec, identity: impl FnOnce(&ModelSpec) -> Option<ModelIdentity>) {
-        if self.settings.cache.redis.is_none() || self.engine_processes.is_none() {
+        if !self.settings.cache.is_shared() || self.engine_processes.is_none() {
             return;
         }
         spec.identity = identity(spec);

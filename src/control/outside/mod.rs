@@ -3,6 +3,7 @@
 
 pub mod access_files;
 pub mod api_keys;
+pub mod cache_library;
 pub mod certificates;
 pub mod local_claim;
 pub mod notify;

@@ -148,8 +148,8 @@ impl<'a> ContextSources<'a> {
 pub struct ContextLinks {
     /// To the threads of shared memory, if clients may register regions.
     pub shared_memory: Option<SharedMemoryClient>,
-    /// To the response cache in Redis, if there is one.
-    pub redis: Option<Arc<CacheLink>>,
+    /// To the response cache in Redis or in a library, if there is one.
+    pub shared_cache: Option<Arc<CacheLink>>,
     /// The figures of the stores among the repositories.
     pub stores: Vec<Arc<StoreCells>>,
 }
@@ -173,12 +173,12 @@ impl ServerPlan {
         let planned =
             models.into_iter().zip(placements).map(|(loaded, placements)| plan(settings, loaded, shards, placements));
         let planned = planned.collect();
-        let ContextLinks { shared_memory, redis, stores } = links;
+        let ContextLinks { shared_memory, shared_cache, stores } = links;
         Ok(Self {
             server_context: Arc::new(ServerContext {
                 shared_memory,
                 jobs: job_pool(shards)?,
-                redis,
+                shared_cache,
                 stores,
                 ..server_context(settings, shards, control, sources)
             }),
@@ -323,7 +323,7 @@ fn memory(settings: &Settings, shards: usize) -> MemoryBudgets {
 }
 
 /// Returns the shared part of all threads of a server with `shards` shards, which has no shared
-/// memory and no Redis and has not started.
+/// memory, no shared cache, and has not started.
 pub fn server_context(
     settings: &Settings,
     shards: usize,
@@ -372,7 +372,7 @@ pub fn server_context(
             mailboxes: (0..shards).map(|_| ShardMailbox::default()).collect(),
         },
         shared_memory: None,
-        redis: None,
+        shared_cache: None,
         stores: Vec::new(),
         tls: tls_options(settings, &files.certificates),
         keys: KeyOptions {

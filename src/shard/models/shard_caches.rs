@@ -31,7 +31,7 @@ impl ShardCaches {
         let size = context.server.memory.cache_size.checked_div(shards).filter(|size| *size > 0);
         Self {
             own: size.map(|size| RefCell::new(ResponseCache::new(size))),
-            shared: context.server.redis.clone().map(|link| SharedCache::new(link, context.index)),
+            shared: context.server.shared_cache.clone().map(|link| SharedCache::new(link, context.index)),
             context,
         }
     }

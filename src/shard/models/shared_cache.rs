@@ -1,5 +1,5 @@
-//! The response cache that servers share, on the side of a shard: it hands a lookup to a thread
-//! with a connection and awaits the reply, with a limit on the time, and hands over answers to
+//! The response cache that servers share or that is a library, on the side of a shard: it hands a
+//! lookup to a thread with a connection, or to one that calls the library, and awaits the reply, with a limit on the time, and hands over answers to
 //! store. After any failure the lookup is a miss.
 
 use std::cell::Cell;
@@ -12,7 +12,7 @@ use crate::queue::cache_link::{AnswerKey, CacheJob, CacheLink, LaneRefusal};
 use crate::shard::models::model_table::LocalModel;
 use crate::shard::models::response_cache::CacheKey;
 use crate::tensor::Tensor;
-use crate::time::Stamps;
+use crate::time::{Instant, Stamps};
 
 /// A shard's part of a shared cache.
 pub struct SharedCache {
@@ -27,10 +27,10 @@ impl SharedCache {
         Self { link, next_lane: Cell::new(shard) }
     }
 
-    pub(super) fn push(&self, job: CacheJob) -> Result<(), LaneRefusal> {
+    pub(super) fn push(&self, now: Instant, job: CacheJob) -> Result<(), LaneRefusal> {
         let lane = self.next_lane.get();
         self.next_lane.set(lane.wrapping_add(1));
-        self.link.push(lane, job)
+        self.link.push(lane, now, job)
     }
 }
 

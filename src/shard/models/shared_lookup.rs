@@ -43,7 +43,7 @@ impl ShardCaches {
             outputs,
         };
         let cells = &self.context.cells.cache;
-        let finding = match shared.push(CacheJob::Look(question, began + shared.link.wait_timeout, reply)) {
+        let finding = match shared.push(began, CacheJob::Look(question, began + shared.link.wait_timeout, reply)) {
             Err(LaneRefusal::Closed) => CacheFinding::Unknown,
             Err(LaneRefusal::Full) => {
                 cells.shared.lookups_full.add(1);
@@ -90,7 +90,7 @@ impl ShardCaches {
                 return;
             }
         }
-        if shared.push(CacheJob::Store(miss.key, outputs.to_vec())).is_err() {
+        if shared.push(clock::now(), CacheJob::Store(miss.key, outputs.to_vec())).is_err() {
             self.context.cells.cache.shared.stores_dropped.add(1);
         }
     }

@@ -10,6 +10,7 @@ use crate::metrics::{self, CustomFamily, CustomSeries, LoadFigures, ModelFigures
 use crate::model::config::namespace_label;
 use crate::model::repository::index::{ModelOverview, VersionOverview};
 use crate::protocol::text::TextTask;
+use crate::queue::cache_link::CacheKind;
 use crate::runtime::clock;
 use crate::runtime::executor;
 use crate::shard::Shard;
@@ -71,8 +72,13 @@ async fn text(shard: &Shard, shows_exemplars: bool) -> String {
     let mut text = metrics::encode(&models, &shards, &loads, gpus);
     metrics::encode_latencies(&mut text, &models, &sources.latencies, clock::epoch_millis(clock::now()));
     metrics::encode_cache(&mut text, &shards, shard.server_context.memory.cache_size);
-    if let Some(link) = &shard.server_context.redis {
-        metrics::encode_redis(&mut text, &shards, link.lanes().iter().map(|lane| &lane.cells));
+    if let Some(link) = &shard.server_context.shared_cache {
+        let lanes = link.lanes().iter().map(|lane| &lane.cells);
+        let is_reported = |name: &str| custom.iter().any(|family| family.name == name);
+        match link.kind {
+            CacheKind::Library => metrics::encode_cache_library(&mut text, &shards, lanes, is_reported),
+            CacheKind::Redis => metrics::encode_redis(&mut text, &shards, lanes),
+        }
     }
     metrics::encode_stores(&mut text, shard.server_context.stores.iter().map(|cells| &**cells));
     sources.host.encode(&mut text);

@@ -45,8 +45,8 @@ mod tests {
     use crate::metrics::gpus::Gauge;
     use crate::metrics::{
         GpuCells, GpuFigures, HostCells, LatencyOptions, LoadFigures, ModelCells, ModelFigures, PaddingFigures,
-        PortExpiry, ReloadCells, RowCostFigures, SequenceFigures, StoreCells, TlsBoard, encode_cache, encode_keys,
-        encode_latencies, encode_redis, encode_stores, to_open_metrics,
+        PortExpiry, ReloadCells, RowCostFigures, SequenceFigures, StoreCells, TlsBoard, encode_cache,
+        encode_cache_library, encode_keys, encode_latencies, encode_redis, encode_stores, to_open_metrics,
     };
 
     fn one() -> Gauge {
@@ -107,6 +107,7 @@ mod tests {
         encode_latencies(&mut text, &[model], &options, 0);
         encode_cache(&mut text, &[], 1);
         encode_redis(&mut text, &[], std::iter::empty());
+        encode_cache_library(&mut text, &[], std::iter::empty(), |_| true);
         let store = StoreCells { reachable: one(), models_refused: one(), ..StoreCells::default() };
         encode_stores(&mut text, std::iter::once(&store));
         host.encode(&mut text);

@@ -6,7 +6,7 @@
 #![expect(clippy::disallowed_types, reason = "taken when a library is opened")]
 
 use std::collections::BTreeSet;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_char, c_void};
 use std::io::Write;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -30,6 +30,8 @@ type ActionCall = unsafe extern "C" fn(AnyHandle, AnyHandle, u32) -> ErrorHandle
 type BatcherInitializeCall = unsafe extern "C" fn(*mut *mut c_void, AnyHandle) -> ErrorHandle;
 type PointerCall = unsafe extern "C" fn(*mut c_void) -> ErrorHandle;
 type BatchInitializeCall = unsafe extern "C" fn(*const c_void, *mut *mut c_void) -> ErrorHandle;
+type CacheInitializeCall = unsafe extern "C" fn(*mut *mut c_void, *const c_char) -> ErrorHandle;
+type CacheCall = unsafe extern "C" fn(*mut c_void, *const c_char, AnyHandle, AnyHandle) -> ErrorHandle;
 type IncludeCall = unsafe extern "C" fn(AnyHandle, *mut c_void, *mut bool) -> ErrorHandle;
 
 /// An opened backend: the functions that it exports, of which only `Execute` must be there.
@@ -231,6 +233,61 @@ impl AgentLibrary {
     pub(super) fn model_action(&self, agent: AnyHandle, model: AnyHandle, action: u32) -> Result<(), Error> {
         // SAFETY: as above.
         outcome(unsafe { (self.model_action)(agent, model, action) })
+    }
+}
+
+/// An opened response cache: the functions that it exports, all of which must be there.
+pub(super) struct CacheLibrary {
+    initialize: CacheInitializeCall,
+    finalize: PointerCall,
+    look_up: CacheCall,
+    insert: CacheCall,
+    _object: ManuallyDrop<SharedObject>,
+}
+
+impl CacheLibrary {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// As [`BackendLibrary::open`].
+    pub(super) fn open(path: &Path, functions: &[AbsoluteSymbol]) -> Result<Self, Error> {
+        let object = open(path, functions)?;
+        Ok(Self {
+            initialize: symbol(&object, path, "TRITONCACHE_CacheInitialize")?,
+            finalize: symbol(&object, path, "TRITONCACHE_CacheFinalize")?,
+            look_up: symbol(&object, path, "TRITONCACHE_CacheLookup")?,
+            insert: symbol(&object, path, "TRITONCACHE_CacheInsert")?,
+            _object: ManuallyDrop::new(object),
+        })
+    }
+
+    /// Makes a cache; returns its pointer, 0 if it gave none.
+    pub(super) fn initialize(&self, config: &CStr) -> Result<usize, Error> {
+        let mut cache = std::ptr::null_mut();
+        // SAFETY: the signature is that of `tritoncache.h`, the text outlives the call.
+        outcome(unsafe { (self.initialize)(&raw mut cache, config.as_ptr()) })?;
+        Ok(cache as usize)
+    }
+
+    pub(super) fn finalize(&self, cache: usize) -> Result<(), Error> {
+        // SAFETY: the pointer is the one that `initialize` got; it is called once, when no thread is in the cache.
+        outcome(unsafe { (self.finalize)(cache as *mut c_void) })
+    }
+
+    pub(super) fn look_up(
+        &self,
+        cache: usize,
+        key: &CStr,
+        entry: AnyHandle,
+        allocator: AnyHandle,
+    ) -> Result<(), Error> {
+        // SAFETY: the pointer is the one that `initialize` got; the text and both objects outlive the call.
+        outcome(unsafe { (self.look_up)(cache as *mut c_void, key.as_ptr(), entry, allocator) })
+    }
+
+    pub(super) fn insert(&self, cache: usize, key: &CStr, entry: AnyHandle, allocator: AnyHandle) -> Result<(), Error> {
+        // SAFETY: as for `look_up`.
+        outcome(unsafe { (self.insert)(cache as *mut c_void, key.as_ptr(), entry, allocator) })
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use crate::limits::HOSTED_OPEN_REQUESTS_MAX;
 use crate::python::message::LogLevel;
 use crate::triton::abi;
+use crate::triton::cache::HostedCache;
 use crate::triton::engine::{HostedDraft, TritonHost};
 use crate::triton::services::{BackendSetting, HostOptions, HostServices};
 use backend::custom_metrics::CustomMetrics;
@@ -59,6 +60,16 @@ fn log_line(_: LogLevel, text: &str) {
     LOG.with_borrow_mut(|lines| lines.push(text.to_owned()));
 }
 
+fn services() -> HostServices {
+    HostServices {
+        log: log_line,
+        is_verbose: false,
+        clock: no_clock,
+        metrics: Arc::new(CustomMetrics::new(Vec::new())),
+        gateway: Arc::new(EchoGateway),
+    }
+}
+
 /// A directory with one compiled backend, and a host that looks there.
 struct Trial {
     folder: PathBuf,
@@ -74,13 +85,7 @@ impl Trial {
         std::fs::create_dir_all(&place).unwrap();
         std::fs::create_dir_all(folder.join("models").join(backend).join("1")).unwrap();
         compile(backend, &place.join(format!("libtriton_{backend}.so")));
-        let services = HostServices {
-            log: log_line,
-            is_verbose: false,
-            clock: no_clock,
-            metrics: Arc::new(CustomMetrics::new(Vec::new())),
-            gateway: Arc::new(EchoGateway),
-        };
+        let services = services();
         let setting = BackendSetting { backend: backend.to_owned(), key: "a".to_owned(), value: "b".to_owned() };
         let options = HostOptions {
             backend_directory: folder.join("backends"),
@@ -438,4 +443,53 @@ fn the_host_costs_a_request_little() {
         // On an idle machine it is eight to ten times, which is a microsecond.
         assert!(hosted < own * 100, "{hosted:?} and {own:?}");
     }
+}
+
+#[test]
+fn a_cache_gives_back_what_it_took_and_its_mistakes_are_errors() {
+    let folder = std::env::temp_dir().join(format!("deuteron-caches-{}", std::process::id()));
+    let place = folder.join("list");
+    std::fs::create_dir_all(&place).unwrap();
+    compile("cache", &place.join("libtritoncache_list.so"));
+    let open = |config: &str| HostedCache::open(&services(), &folder, "list", config);
+    // The outcome of storing an answer, of storing it again, and of a lookup.
+    let check = |config: &str, stored: &str, found: &str| {
+        let cache = open(config).unwrap();
+        let shown = |outcome: Result<(), Error>| outcome.err().map_or("stored".to_owned(), |error| error.to_string());
+        assert_eq!(cache.look_up("key", 100).map_err(|error| error.to_string()), Ok(None), "{config}");
+        for _ in 0..2 {
+            assert_eq!(shown(cache.store("key", "an answer".into())), stored, "{config}");
+        }
+        let text = match cache.look_up("key", 100) {
+            Ok(found) => found.map_or("nothing".to_owned(), |bytes| String::from_utf8_lossy(&bytes).into_owned()),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(text, found, "{config}");
+    };
+    check("{}", "stored", "an answer");
+    check(r#"{"take":"attributes"}"#, "stored", "an answer");
+    check(r#"{"fail":"finalize"}"#, "stored", "an answer");
+    check(r#"{"fail":"insert"}"#, "the insertion fails on purpose", "nothing");
+    check(r#"{"take":"null"}"#, "buffer was nullptr", "nothing");
+    let size = "Serialized buffer size does not match. Expected: 9, received: 8";
+    check(r#"{"take":"less"}"#, size, "nothing");
+    check(r#"{"give":"changed"}"#, "stored", "xn answer");
+    check(r#"{"give":"less"}"#, "stored", "an answe");
+    check(r#"{"give":"null"}"#, "stored", "buffer was nullptr");
+    check(r#"{"give":"uncopied"}"#, "stored", "the cache found an entry and has not copied it");
+    check(r#"{"give":"huge"}"#, "stored", &format!("the entry has {} bytes, and an answer at most 100", 1_u64 << 40));
+    let count = "Expected number of responses in cache does not match. Expected: 1, received: 2";
+    check(r#"{"give":"twice"}"#, "stored", count);
+    let deleted = "invalid cache entry handle: it was released already, or is another object";
+    check(r#"{"give":"deleted"}"#, "stored", deleted);
+    let lookup = open(r#"{"fail":"lookup"}"#).unwrap().look_up("key", 100).unwrap_err();
+    assert_eq!((lookup.code(), lookup.text()), (Code::Unavailable, "the lookup fails on purpose"));
+    let refused = |config: &str| open(config).map(drop).unwrap_err().text().to_owned();
+    assert_eq!(refused(r#"{"fail":"initialize"}"#), "the cache refuses its settings on purpose");
+    assert_eq!(refused(r#"{"give":"nothing"}"#), "Failed to initialize cache implementation");
+    let absent = HostedCache::open(&services(), &folder, "../list", "{}").map(drop).unwrap_err();
+    assert!(absent.text().ends_with("searched: '../list' beneath --cache-directory"), "{absent}");
+    let is_told = |line: &String| line.contains("a response cache failed to finalize: the cache fails on purpose");
+    assert!(LOG.with_borrow(|lines| lines.iter().any(is_told)));
+    std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -49,7 +49,6 @@ pub(super) const FLAGS: &[Flag<Settings>] = &[
     inert!("reuse-grpc-port", BOOL, "the shards share their port in any case"),
     inert!("sagemaker-thread-count", "COUNT", "each shard serves all ports; --shards says how many there are"),
     inert!("vertex-ai-thread-count", "COUNT", "each shard serves all ports; --shards says how many there are"),
-    inert!("cache-directory", "DIRECTORY", "the cache is built in; --cache-config says how large it is"),
     inert_many!("model-load-gpu-limit", "GPU:FRACTION", "--gpu-memory-bytes-max bounds the memory of GPUs"),
     inert!("min-supported-compute-capability", "VERSION", "kernels are compiled for the GPU that is there"),
     inert!("enable-peer-access", BOOL, "no GPU reads the memory of another"),
@@ -75,6 +74,6 @@ mod tests {
             assert!(warning.starts_with(&format!("--{} has no effect here: ", flag.name())), "{warning}");
             names.push(flag.name());
         }
-        assert_eq!(names.len(), 14, "{names:?}");
+        assert_eq!(names.len(), 13, "{names:?}");
     }
 }

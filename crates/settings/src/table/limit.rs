@@ -1,6 +1,8 @@
 //! The flags that bound what clients may make the server keep: each with its default in
 //! `limits.rs`, and the effect beyond it.
 
+use std::path::PathBuf;
+
 use crate::cache;
 use crate::table::BOOL;
 use crate::value::{parse_timeout, set_count};
@@ -83,8 +85,19 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
         help: "The response cache, for models with response_cache { enable: true }: local,size=BYTES in this process, \
                each shard with its share; or one Redis for many servers, by redis,host=HOST and redis,port=PORT, with \
                user, password, db, connect_timeout, socket_timeout (how long a request waits for Redis at most), \
-               wait_timeout, all in milliseconds, and pool_size",
+               wait_timeout, all in milliseconds, and pool_size; or NAME,SETTING=VALUE for a library of --cache-directory",
         apply: |settings, value| cache::read(&mut settings.cache, value),
+    },
+    Flag {
+        names: &["cache-directory"],
+        takes: One("DIRECTORY"),
+        default: Value("/opt/tritonserver/caches"),
+        help: "Where response caches are: the cache NAME is NAME/libtritoncache_NAME.so of it, a shared library written for \
+               Triton; without --allow-agents none is opened",
+        apply: |settings, value| {
+            settings.cache_directory = PathBuf::from(value);
+            Ok(())
+        },
     },
     Flag {
         names: &["response-cache-byte-size"],

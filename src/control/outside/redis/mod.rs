@@ -19,7 +19,7 @@ use crate::limits::{CACHE_VALUE_SIZE_MAX, REDIS_COMMANDS_MAX, REDIS_COMMANDS_SIZ
 use crate::log;
 use crate::model::ModelSpec;
 use crate::protocol::cache_entry;
-use crate::queue::cache_link::{AnswerKey, CacheFinding, CacheJob, CacheLane, CacheLink, LookupReply};
+use crate::queue::cache_link::{AnswerKey, CacheFinding, CacheJob, CacheKind, CacheLane, CacheLink, LookupReply};
 use crate::runtime::clock;
 use crate::settings::{RedisSettings, Settings};
 use crate::time::Instant;
@@ -32,9 +32,6 @@ const REDIS_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Interval of pings on idle connections: less than timeouts of firewalls and Redis (`timeout`).
 const REDIS_PING_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The way to a Redis that is the response cache.
-pub type RedisLink = Arc<CacheLink>;
-
 /// Starts the threads, if Redis is the response cache, and waits for the first connection as long
 /// as one may take. Redis that cannot be reached is only warned of: requests do without until it is
 /// there.
@@ -42,9 +39,9 @@ pub type RedisLink = Arc<CacheLink>;
 /// # Errors
 /// `InvalidArgument` if Redis refuses the login or the database; `Unavailable` when the system
 /// refuses a thread.
-pub fn start(settings: &Settings) -> Result<Option<RedisLink>, Error> {
+pub fn start(settings: &Settings) -> Result<Option<Arc<CacheLink>>, Error> {
     let Some(redis) = &settings.cache.redis else { return Ok(None) };
-    let link = Arc::new(CacheLink::new(redis.connections, redis.lookup_timeout, redis.wait_timeout));
+    let link = Arc::new(CacheLink::new(CacheKind::Redis, redis.connections, redis.lookup_timeout, redis.wait_timeout));
     let (connected, first) = channel();
     for (index, lane) in link.lanes().iter().enumerate() {
         let thread = RedisThread {

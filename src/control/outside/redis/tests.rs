@@ -125,7 +125,7 @@ fn replies_are_taken_while_commands_are_sent() {
 
 /// A running thread with its lane.
 fn thread(settings: &RedisSettings) -> Arc<CacheLink> {
-    let link = Arc::new(CacheLink::new(1, settings.lookup_timeout, settings.wait_timeout));
+    let link = Arc::new(CacheLink::new(CacheKind::Redis, 1, settings.lookup_timeout, settings.wait_timeout));
     let thread = RedisThread {
         settings: settings.clone(),
         lane: Arc::clone(&link.lanes()[0]),
@@ -142,7 +142,7 @@ fn asked(link: &CacheLink, parameter: i64) -> Result<CacheFinding, Error> {
     let began = clock::now();
     loop {
         let (job, awaited) = look(parameter);
-        if link.push(0, job).is_ok() {
+        if link.push(0, clock::now(), job).is_ok() {
             return futures_lite::future::block_on(awaited);
         }
         assert!(clock::now().since(began) < SOON, "there is no connection");
@@ -225,25 +225,25 @@ fn a_value_larger_than_the_bound_is_neither_stored_nor_read() {
 
 #[test]
 fn an_exchange_takes_so_many_commands_and_bytes_and_no_lookup_that_is_late() {
-    let link = CacheLink::new(1, SOON, SOON);
+    let link = CacheLink::new(CacheKind::Redis, 1, SOON, SOON);
     let lane = &link.lanes()[0];
     lane.set_open(true);
     let mut kept = Vec::new();
     for number in 0..REDIS_COMMANDS_MAX + 1 {
         let (job, awaited) = look(number as i64);
-        link.push(0, job).unwrap();
+        link.push(0, clock::now(), job).unwrap();
         kept.push(awaited);
     }
     assert_eq!(RedisExchange::gather(lane).replies.len(), REDIS_COMMANDS_MAX);
     assert_eq!(RedisExchange::gather(lane).replies.len(), 1);
     for _ in 0..3 {
         let value = vec![0_u8; REDIS_COMMANDS_SIZE / 2];
-        link.push(0, CacheJob::Store(key(1), vec![tensor(&[value.len() as i64], &value)])).unwrap();
+        link.push(0, clock::now(), CacheJob::Store(key(1), vec![tensor(&[value.len() as i64], &value)])).unwrap();
     }
     assert_eq!(RedisExchange::gather(lane).replies.len(), 2, "it is full by bytes");
     assert_eq!(RedisExchange::gather(lane).replies.len(), 1);
     let (CacheJob::Look(question, _, reply), awaited) = look(1) else { unreachable!() };
-    link.push(0, CacheJob::Look(question, Instant::ZERO, reply)).unwrap();
+    link.push(0, clock::now(), CacheJob::Look(question, Instant::ZERO, reply)).unwrap();
     assert!(RedisExchange::gather(lane).replies.is_empty());
     assert_eq!(futures_lite::future::block_on(awaited), Ok(CacheFinding::Late));
 }

@@ -4,6 +4,7 @@
 
 mod backend;
 mod buffer_attributes;
+mod cache;
 mod datatype;
 mod error;
 mod inference_request;
@@ -62,6 +63,7 @@ pub(super) fn implemented() -> impl Iterator<Item = ExportedFunction> {
     [
         backend::exports(),
         buffer_attributes::exports(),
+        cache::exports(),
         datatype::exports(),
         error::exports(),
         inference_request::exports(),

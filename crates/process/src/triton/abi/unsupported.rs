@@ -1,5 +1,5 @@
 //! The functions of the headers that no backend known to us calls: options and control of a server
-//! that is embedded, and caches, which are libraries of their own kind.
+//! that is embedded.
 //! Each answers with an error that names it, so that a library which needs one can be opened and
 //! gets the error.
 
@@ -24,14 +24,6 @@ macro_rules! refusals {
 }
 
 refusals! {
-    TRITONCACHE_ApiVersion
-    TRITONCACHE_CacheEntryAddBuffer
-    TRITONCACHE_CacheEntryBufferCount
-    TRITONCACHE_CacheEntryDelete
-    TRITONCACHE_CacheEntryGetBuffer
-    TRITONCACHE_CacheEntryNew
-    TRITONCACHE_CacheEntrySetBuffer
-    TRITONCACHE_Copy
     TRITONSERVER_InferenceRequestAddRawInput
     TRITONSERVER_InferenceResponseOutputClassificationLabel
     TRITONSERVER_InferenceTraceModelName
