@@ -64,6 +64,9 @@ pub const ARCHIVE_SIZE_MAX: u64 = 64 * 1024 * 1024 * 1024;
 /// Batches of one instance of a hosted backend that its reports may still be about: a backend that takes a batch before it has
 /// reported on the one before has two or three, and one that never reports keeps these.
 pub const HOSTED_EXECUTIONS_KEPT: usize = 16;
+/// Answered requests of one process that its backend may still report on: those of the batches that it may have, with as many
+/// requests as are open.
+pub const HOSTED_ANSWERS_KEPT: usize = HOSTED_OPEN_REQUESTS_MAX;
 const _: () =
     assert!(PYTHON_LINE_SIZE_MAX < LOG_TEXT_SIZE_MAX && LOG_TEXT_SIZE_MAX < LOG_QUEUE_SIZE_MAX, "a line fits");
 const _: () = assert!(PYTHON_LINE_SIZE_MAX <= PYTHON_STDERR_KEPT_MAX, "the last line is kept");

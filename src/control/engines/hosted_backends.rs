@@ -65,6 +65,7 @@ fn host_services(settings: &Settings, services: &ModelServices) -> HostServices 
     HostServices {
         log: log_line,
         is_verbose: settings.log.verbose > 0,
+        is_remote: false,
         clock: clock::now,
         metrics: Arc::new(Arc::clone(&services.metrics)),
         gateway: Arc::clone(&services.gateway) as Arc<dyn Gateway>,

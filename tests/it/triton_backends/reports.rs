@@ -30,29 +30,35 @@ fn statistics(server: &Server) -> Value {
 #[test]
 fn an_answer_that_was_sent_does_not_wait_for_the_release_of_its_request() {
     let (folder, models, backends) = folders(&[("reporting", REPORTING)]);
-    let server = start(&models, &backends, &[]);
     let file = folder.path().join("released");
-    // The backend holds the request until the file is there, which is after the answer.
-    assert_eq!(ask(&server, 5, &json!({"UNTIL": file.to_str().unwrap()})), 200);
-    assert!(!server.log().contains("it releases the request"), "{}", server.log());
-    fs::write(&file, "").unwrap();
-    assert_eq!(ask(&server, 6, &json!({})), 200);
+    for place in PLACES {
+        let server = start(&models, &backends, &[place]);
+        // The backend holds the request until the file is there, which is after the answer.
+        assert_eq!(ask(&server, 5, &json!({"UNTIL": file.to_str().unwrap()})), 200, "{place}");
+        assert!(!server.log().contains("it releases the request"), "{place} {}", server.log());
+        fs::write(&file, "").unwrap();
+        assert_eq!(ask(&server, 6, &json!({})), 200, "{place}");
+        fs::remove_file(&file).unwrap();
+    }
 }
 
 #[test]
 fn times_and_outcomes_are_those_that_the_backend_reports() {
     let (_folder, models, backends) = folders(&[("reporting", REPORTING)]);
-    let server = start(&models, &backends, &[]);
+    PLACES.into_iter().for_each(|place| check_times_and_outcomes(&start(&models, &backends, &[place])));
+}
+
+fn check_times_and_outcomes(server: &Server) {
     // Answered with outputs and reported as one, answered and reported as a failure, and failed.
-    assert_eq!([5, 13, 99].map(|value| ask(&server, value, &json!({}))), [200, 200, 500]);
+    assert_eq!([5, 13, 99].map(|value| ask(server, value, &json!({}))), [200, 200, 500]);
     let (second, count) = (1_000_000_000_u64, |count: u64, nanos: u64| json!({"count": count, "ns": nanos}));
     let batch = json!([{
         "batch_size": 7, "compute_input": count(3, 3 * second), "compute_infer": count(3, 6 * second),
         "compute_output": count(3, 9 * second),
     }]);
     // A report may come after the answer.
-    until("the reports are counted", || statistics(&server)["batch_stats"] == batch);
-    let got = statistics(&server);
+    until("the reports are counted", || statistics(server)["batch_stats"] == batch);
+    let got = statistics(server);
     let inference = &got["inference_stats"];
     assert_eq!((&got["inference_count"], &got["execution_count"]), (&json!(1), &json!(3)), "{got}");
     assert_eq!((&inference["success"]["count"], &inference["fail"]["count"]), (&json!(1), &json!(2)), "{got}");
@@ -68,11 +74,14 @@ fn times_and_outcomes_are_those_that_the_backend_reports() {
 #[test]
 fn responses_are_those_that_a_decoupled_backend_reports() {
     let (_folder, models, backends) = folders(&[("reporting", RESPONDING)]);
-    let server = start(&models, &backends, &[]);
+    PLACES.into_iter().for_each(|place| check_responses(&start(&models, &backends, &[place])));
+}
+
+fn check_responses(server: &Server) {
     let input = Message::new().bytes(1, "IN").bytes(2, "INT32").packed(3, &[1]);
     let parameter = Message::new().bytes(1, "RESPONSES").message(2, Message::new().int(2, 2));
     let request = Message::new().bytes(1, "reporting").message(4, parameter).message(5, input);
-    let (came, is_end) = stream(&server, request.bytes(7, 5_i32.to_le_bytes()).into_bytes());
+    let (came, is_end) = stream(server, request.bytes(7, 5_i32.to_le_bytes()).into_bytes());
     assert!(is_end && came.len() == 3, "{came:?}");
     let count = |count: u64, nanos: u64| json!({"count": count, "ns": nanos});
     let response = |counted: [(u64, u64); 5]| {
@@ -87,7 +96,7 @@ fn responses_are_those_that_a_decoupled_backend_reports() {
         "0": whole, "1": whole, "2": response([(1, 5), none, none, (1, 5), none]),
         "3": response([(1, 5), none, none, none, (1, 5)]),
     });
-    until("the reports are counted", || statistics(&server)["response_stats"] == want);
+    until("the reports are counted", || statistics(server)["response_stats"] == want);
 }
 
 #[test]

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::limits::PYTHON_COROUTINES_DEFAULT;
 use crate::python::sent_request::SentRequest;
-use backend::Request;
 use base::time::Instant;
 
 /// A second batch is sent ahead only while batches take less: after a long one it would wait while
@@ -87,8 +86,13 @@ pub(super) struct BatchInFlight {
 
 impl BatchInFlight {
     /// A batch that is sent now. `first` is the number of its first request.
-    pub(super) fn new(number: u64, first: u64, (slot, rows): (u32, u32), requests: Vec<Request>, now: Instant) -> Self {
-        let requests = requests.into_iter().map(|request| SentRequest::new(request, now)).collect();
+    pub(super) fn new(
+        number: u64,
+        first: u64,
+        (slot, rows): (u32, u32),
+        requests: Vec<SentRequest>,
+        now: Instant,
+    ) -> Self {
         let (is_alone, is_awaiting, is_resumed) = (true, false, false);
         Self { number, first, slot, rows, requests, began: now, is_alone, is_awaiting, is_resumed }
     }

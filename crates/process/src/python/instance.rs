@@ -24,6 +24,7 @@ use crate::python::message::{
 use crate::python::open_calls::OpenCalls;
 use crate::python::process::PythonProcess;
 use crate::python::region::TensorPolicy;
+use crate::python::reports::OpenReports;
 use crate::python::sent_request::SentRequest;
 use backend::custom_metrics::ProcessMetrics;
 use backend::{Batch, InFlightState, Instance, Request, RunWatch};
@@ -55,6 +56,8 @@ pub struct PythonInstance {
     held: Vec<Vec<Request>>,
     /// Requests whose batch has ended and that a response sender answers later.
     open: HashMap<u64, SentRequest>,
+    /// The reports that may still come.
+    reports: OpenReports,
     /// The state of the process at its start.
     start: StartState,
     next_batch: u64,
@@ -121,6 +124,7 @@ impl PythonInstance {
             flights: Flights::default(),
             held: Vec::new(),
             open: HashMap::new(),
+            reports: OpenReports::default(),
             start: StartState::Pending,
             next_batch: 1,
             next_request: 1,
@@ -241,6 +245,10 @@ impl PythonInstance {
                     let is_known = self.flights.handle_await(batch, now);
                     is_known.then_some(()).ok_or(MessageError::Value("the order of the messages"))?;
                 }
+                MainMessage::Report(claim) => {
+                    let open = claim.request().and_then(|key| self.find(key)?.counter.clone());
+                    self.reports.handle_report(&claim, open);
+                }
                 MainMessage::Finalized => {}
                 MainMessage::Initialized(_)
                 | MainMessage::Failed(_)
@@ -274,7 +282,7 @@ impl PythonInstance {
         std::mem::take(&mut self.held).into_iter().for_each(|requests| self.post(requests));
     }
 
-    fn try_post(&mut self, requests: Vec<Request>) -> Result<(), (Vec<Request>, Error)> {
+    fn try_post(&mut self, mut requests: Vec<Request>) -> Result<(), (Vec<Request>, Error)> {
         let inputs = || requests.iter().flat_map(|request| &request.inputs);
         let layout = SpanLayout::of(inputs().map(|input| input.contents.len()));
         let (span, new) = match self.requests.allocate(layout.size()) {
@@ -304,6 +312,12 @@ impl PythonInstance {
         self.released.clear();
         let rows = requests.iter().fold(0_u32, |sum, request| sum.saturating_add(request.rows));
         let began = self.model.clock()();
+        let is_reported = self.model.program.is_library();
+        if is_reported {
+            self.reports.begin(number, &mut requests);
+        }
+        let sent = |request| SentRequest::new(request, began, is_reported);
+        let requests: Vec<_> = requests.into_iter().map(sent).collect();
         self.next_batch += 1;
         self.next_request += requests.len() as u64;
         self.flights.push(BatchInFlight::new(number, first, (span.slot, rows), requests, began));
@@ -455,6 +469,8 @@ impl PythonInstance {
         // one is in neither, which is not a fault: its sender may outlive it.
         let Some(running) = self.find(key) else { return Ok(()) };
         running.stamp(now, now);
+        let is_success = outcome.as_ref().is_none_or(|(_, outcome)| outcome.is_ok());
+        let answered = if is_final { running.to_answered(is_success) } else { None };
         if let Some((parameters, outcome)) = outcome {
             running.set_parameters(parameters);
             match outcome {
@@ -468,6 +484,10 @@ impl PythonInstance {
         }
         if self.open.get(&key).is_some_and(|running| running.request.is_none()) {
             self.open.remove(&key);
+        }
+        self.has_answered |= is_final && self.model.program.is_library();
+        if let Some(answered) = answered {
+            self.reports.handle_answered(key, answered);
         }
         Ok(())
     }

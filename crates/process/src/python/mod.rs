@@ -29,6 +29,7 @@ mod open_calls;
 pub mod process;
 mod program;
 pub mod region;
+mod reports;
 pub mod restart;
 mod roster;
 mod sent_request;

@@ -1,7 +1,10 @@
-//! A request that a process has: its stamps, its answer, and the responses that are held back for it.
+//! A request that a process has, until it is answered.
+
+use std::sync::Arc;
 
 use crate::python::region::TensorPolicy;
-use backend::Request;
+use crate::python::reports::AnsweredRequest;
+use backend::{ExecutionCounter, Request};
 use base::error::Error;
 use base::tensor::Tensor;
 use base::time::Instant;
@@ -17,12 +20,23 @@ pub(super) struct SentRequest {
     pub(super) has_times: bool,
     /// A response without the final flag, of a model that is not decoupled: it is sent with the flag.
     pub(super) held: Option<Result<Vec<Tensor>, Error>>,
+    /// Counts the reports on it; `None` for a process that makes none.
+    pub(super) counter: Option<Arc<dyn ExecutionCounter>>,
 }
 
 impl SentRequest {
-    pub(super) fn new(mut request: Request, sent: Instant) -> Self {
+    pub(super) fn new(mut request: Request, sent: Instant, is_reported: bool) -> Self {
         request.responder.stamps.input_end = sent;
-        Self { request: Some(request), began: sent, has_times: false, held: None }
+        let counter = request.responder.executions().filter(|_| is_reported).cloned();
+        Self { request: Some(request), began: sent, has_times: false, held: None, counter }
+    }
+
+    /// The part of its last answer that a report on it corrects; `None` if none can come.
+    pub(super) fn to_answered(&self, is_success: bool) -> Option<AnsweredRequest> {
+        let (counter, request) = (self.counter.as_ref()?, self.request.as_ref()?);
+        // One whose client has left counts as cancelled, and no report changes that.
+        let counted = (!request.responder.has_left()).then_some((is_success, request.responder.stamps));
+        Some(AnsweredRequest { counter: Arc::clone(counter), rows: request.rows, counted })
     }
 
     /// Outputs of a step of an ensemble may go to another engine, which must not see them change while it reads.
@@ -45,8 +59,9 @@ impl SentRequest {
     }
 
     /// Takes the request out, to answer it.
-    pub(super) const fn take(&mut self) -> Self {
-        Self { request: self.request.take(), began: self.began, has_times: self.has_times, held: None }
+    pub(super) fn take(&mut self) -> Self {
+        let counter = self.counter.clone();
+        Self { request: self.request.take(), began: self.began, has_times: self.has_times, held: None, counter }
     }
 
     pub(super) fn set_parameters(&mut self, parameters: model::parameters::Parameters) {

@@ -3,9 +3,9 @@
 //! last answer once: at the latest when nothing refers to it.
 //!
 //! A response is handed to the server when it is sent, whether the backend has released its request or not; the reports on
-//! the request, before or after it, correct its count. Two kinds are kept until the backend reports on the request, releases
-//! it, or its run returns, whichever comes first: those that a process gives during its run, since they cross to the server
-//! together, and those of models with states, since a backend may update a state after it has sent the response.
+//! the request, before or after it, correct its count. That of a model with states, given during its run, is kept until the
+//! backend reports on the request, releases it, or its run returns, whichever comes first: a backend may update a state after
+//! it has sent the response.
 
 #![expect(clippy::disallowed_types, reason = "responses come from any thread; held for one answer")]
 
@@ -14,11 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
-use crate::triton::execution::ResponseReports;
+use crate::execution::ResponseReports;
 use crate::triton::instance_object::{InstanceShared, OpenPlace};
 use crate::triton::model_object::HostedTensors;
+use crate::triton::services;
 use crate::triton::types::RESPONSE_FINAL;
-use backend::{Responder, announce_answers, is_answering, is_answering_myself};
+use backend::{Responder, announce_answers, is_answering};
 use base::error::Error;
 use base::metrics::{RequestReport, StageTimes, WorkReport};
 use base::tensor::{Shape, Tensor};
@@ -67,9 +68,9 @@ impl HostedAnswers {
         responder: Responder,
         rows: u32,
         (clock, began): (Clock, Instant),
+        reports: Arc<ResponseReports>,
         shared: &Arc<InstanceShared>,
     ) -> Self {
-        let reports = Arc::new(ResponseReports::new(responder.executions().cloned()));
         let state = AnswerState {
             responder: Some((responder, shared.begin())),
             held: None,
@@ -142,8 +143,7 @@ impl HostedAnswers {
 
     /// Returns true if an answer is kept until the run is over.
     fn waits(&self) -> bool {
-        let is_kept = is_answering_myself() || (is_answering() && !self.tensors.states.is_empty());
-        is_kept && self.is_in_run.load(Ordering::Acquire)
+        is_answering() && !self.tensors.states.is_empty() && self.is_in_run.load(Ordering::Acquire)
     }
 
     /// The backend sends flags without a response.
@@ -263,10 +263,16 @@ impl HostedAnswers {
             responder.set_parameters(parameters);
             state.has_answered = true;
             // One whose client has left counts as cancelled, and no report changes that.
-            state.counted = (!responder.has_left()).then_some((outcome.is_ok(), responder.stamps));
+            state.counted = (!Self::is_known_to_have_left(&responder)).then_some((outcome.is_ok(), responder.stamps));
             responder.send(outcome);
             self.count_report(state);
         }
+    }
+
+    /// Returns true if the client of an answer has left. In a process only the server knows, which counts the answer.
+    fn is_known_to_have_left(responder: &Responder) -> bool {
+        let is_remote = services::get().is_ok_and(|services| services.is_remote);
+        !is_remote && responder.has_left()
     }
 
     /// No response follows.

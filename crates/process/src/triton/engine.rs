@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::execution::{HostedExecution, ResponseReports};
 use crate::limits::HOSTED_OPEN_REQUESTS_MAX;
 use crate::triton::abi;
 use crate::triton::answers::HostedAnswers;
 use crate::triton::backend_object::{HostedBackend, PreferredGroup};
 use crate::triton::batcher::HostedBatcher;
-use crate::triton::execution::HostedExecution;
 use crate::triton::instance_object::{HostedCopy, InstanceObject, InstancePlace};
 use crate::triton::library::BackendLibrary;
 use crate::triton::model_object::{HostedIdentity, LibraryModel};
@@ -356,6 +356,7 @@ impl HostedInstance {
         self.copy.set_execution(execution.clone());
         for Request { inputs, rows, mut responder, details, .. } in requests {
             // A row without a request counts nothing.
+            let reports = Arc::new(ResponseReports::new(responder.executions().cloned()));
             if let Some(execution) = execution.as_ref().filter(|_| responder.executions().is_some()) {
                 responder.count_in(Arc::clone(execution) as Arc<dyn ExecutionCounter>);
             }
@@ -367,7 +368,7 @@ impl HostedInstance {
                 }
             };
             let needs = responder.output_needs.clone();
-            let answers = HostedAnswers::new(tensors, responder, rows, (clock, began), &self.copy.shared);
+            let answers = HostedAnswers::new(tensors, responder, rows, (clock, began), reports, &self.copy.shared);
             let answers = Arc::new(answers);
             self.answers.push(Arc::clone(&answers));
             handles.push(Owned::new(RequestObject::new(model, answers, inputs, details, needs)).into_handle());

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
+use crate::execution::{HostedExecution, RecentExecutions};
 use crate::triton::error::c_text;
-use crate::triton::execution::{HostedExecution, RecentExecutions};
 use crate::triton::message::MessageObject;
 use crate::triton::model_object::LibraryModel;
 use crate::triton::object::{Handle, Owned, hosted_object};

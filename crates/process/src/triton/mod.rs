@@ -20,7 +20,6 @@ mod caller;
 pub mod elf;
 pub mod engine;
 mod error;
-mod execution;
 mod inference_request;
 mod inference_response;
 mod instance_object;

@@ -23,6 +23,8 @@ pub struct HostServices {
     pub log: LogLine,
     /// True if verbose lines are logged.
     pub is_verbose: bool,
+    /// True in a process of its own: a question about a request is one to the server.
+    pub is_remote: bool,
     /// The clock of the server.
     pub clock: Clock,
     /// The metrics that backends register.

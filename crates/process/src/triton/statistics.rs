@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::triton::execution::ResponseReports;
+use crate::execution::ResponseReports;
 use crate::triton::object::hosted_object;
 use base::error::{Code, Error};
 use base::metrics::{ResponseOutcome, StageTimes};

@@ -64,6 +64,7 @@ fn services() -> HostServices {
     HostServices {
         log: log_line,
         is_verbose: false,
+        is_remote: false,
         clock: no_clock,
         metrics: Arc::new(CustomMetrics::new(Vec::new())),
         gateway: Arc::new(EchoGateway),

@@ -1,16 +1,17 @@
-//! The answers to the requests of one batch, on their way to the server: those that the backend gives during its run on
-//! the main thread go together, when the run returns; all others go at once.
+//! The answers to the requests of one batch, and the reports on them, on their way to the server: each goes at once, in a
+//! message of its own.
 
-#![expect(clippy::disallowed_types, reason = "threads of a backend answer requests; held to put one answer away")]
+use std::sync::Arc;
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use crate::python::message::process_side::{SentResponse, put_is_cancelled, put_responses, put_send, put_times};
-use crate::python::message::{ReplyValue, RequestTimes, Span};
+use crate::python::message::process_side::{
+    SentResponse, put_is_cancelled, put_report, put_responses, put_send, put_times,
+};
+use crate::python::message::{ReplyValue, RequestTimes, Span, WorkClaim};
 use crate::triton_process::link::ProcessLink;
 use crate::triton_process::memory::ProcessMemory;
-use backend::{Answer, AnswerPart, AnswerSink, Ticket, is_answering};
+use backend::{Answer, AnswerOfBatch, AnswerPart, AnswerSink, ExecutionCounter, Ticket};
 use base::error::Error;
+use base::metrics::{RequestReport, WorkReport};
 use base::time::Instant;
 
 /// Takes the answers of one batch.
@@ -19,17 +20,9 @@ pub(super) struct BatchAnswers {
     memory: Arc<ProcessMemory>,
     /// The number of its first request; the others follow.
     first: u64,
+    /// The number of its requests.
+    count: usize,
     began: Instant,
-    /// Answers of the run; `None` once it has returned.
-    run: Mutex<Option<Vec<RunAnswer>>>,
-}
-
-/// The answer to one request during the run.
-#[derive(Default)]
-struct RunAnswer {
-    last: Option<Answer>,
-    /// True if it has others, so that the last follows them.
-    has_parts: bool,
 }
 
 impl BatchAnswers {
@@ -40,46 +33,25 @@ impl BatchAnswers {
         count: usize,
         began: Instant,
     ) -> Arc<Self> {
-        let run = (0..count).map(|_| RunAnswer::default()).collect();
-        let (link, memory) = (Arc::clone(link), Arc::clone(memory));
-        Arc::new(Self { link, memory, first, began, run: Mutex::new(Some(run)) })
+        Arc::new(Self { link: Arc::clone(link), memory: Arc::clone(memory), first, count, began })
     }
 
-    /// The run has returned: sends its answers.
+    /// The run has returned. Requests without an answer are answered later.
     pub(super) fn handle_run_end(&self, batch: u64, inputs_free: bool) {
-        let run = self.run.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
-        let answers: Vec<Option<Answer>> = run.into_iter().map(|answer| answer.last).collect();
-        let times: Vec<_> =
-            (self.first..).zip(&answers).filter_map(|(key, answer)| Some(self.times(key, answer.as_ref()?))).collect();
+        let responses: Vec<_> = (0..self.count).map(|_| SentResponse::None).collect();
         let mut out = Vec::new();
-        if !times.is_empty() {
-            put_times(&times, &mut out);
-        }
-        let responses: Vec<_> = answers.iter().map(|answer| answer.as_ref().map_or(SentResponse::None, sent)).collect();
-        let span = self.write(&responses);
-        let encoded = span.and_then(|span| {
-            let put = put_responses(batch, inputs_free, &span, &responses, &mut out);
-            put.map_err(|error| Error::internal(format!("the answers cannot be sent to the server: {error}")))
-        });
-        if let Err(error) = encoded {
-            let failed = |response: &SentResponse<'_>| match response {
-                SentResponse::None => SentResponse::None,
-                _ => SentResponse::Error(&error),
-            };
-            let responses: Vec<_> = responses.iter().map(failed).collect();
-            // Errors alone always fit.
-            let _ = put_responses(batch, inputs_free, &Span::default(), &responses, &mut out);
-        }
+        // Without outputs they always fit.
+        let _ = put_responses(batch, inputs_free, &Span::default(), &responses, &mut out);
         self.link.send_main(&out);
     }
 
-    /// Sends one answer by itself.
+    /// Sends one answer.
     fn send(&self, request: u64, answer: &Answer) {
         let mut out = Vec::new();
         put_times(&[self.times(request, answer)], &mut out);
         let response = sent(answer);
         let is_final = answer.part != AnswerPart::More;
-        let span = self.write(std::slice::from_ref(&response));
+        let span = self.memory.write(response.given().map(|(_, output)| &*output.contents));
         let encoded = span.and_then(|span| {
             let put = put_send(request, is_final, &span, &response, &mut out);
             put.map_err(|error| Error::internal(format!("the answer cannot be sent to the server: {error}")))
@@ -89,10 +61,6 @@ impl BatchAnswers {
             let _ = put_send(request, is_final, &Span::default(), &SentResponse::Error(&error), &mut out);
         }
         self.link.send_main(&out);
-    }
-
-    fn write(&self, responses: &[SentResponse<'_>]) -> Result<Span, Error> {
-        self.memory.write(responses.iter().flat_map(SentResponse::given).map(|(_, output)| &*output.contents))
     }
 
     fn times(&self, request: u64, answer: &Answer) -> RequestTimes {
@@ -116,16 +84,6 @@ fn sent(answer: &Answer) -> SentResponse<'_> {
 
 impl AnswerSink for BatchAnswers {
     fn push(&self, ticket: Ticket, answer: Answer) {
-        let is_last = matches!(answer.part, AnswerPart::Last | AnswerPart::Again);
-        if let Some(run) = &mut *self.run.lock().unwrap_or_else(PoisonError::into_inner)
-            && let Some(own) = usize::try_from(ticket.index).ok().and_then(|index| run.get_mut(index))
-        {
-            if is_last && is_answering() && !own.has_parts {
-                own.last = Some(answer);
-                return;
-            }
-            own.has_parts = true;
-        }
         self.send(self.first + u64::from(ticket.index), &answer);
     }
 
@@ -139,5 +97,35 @@ impl AnswerSink for BatchAnswers {
             Ok(())
         });
         matches!(reply, Ok(ReplyValue::Bool(true)))
+    }
+}
+
+/// Sends the reports on one request and on its batch to the server, which has counted the answers.
+pub(super) struct SentReports {
+    pub(super) link: Arc<ProcessLink>,
+    pub(super) batch: u64,
+    pub(super) request: u64,
+}
+
+impl ExecutionCounter for SentReports {
+    fn handle_answer(&self, _: &AnswerOfBatch<'_>) -> bool {
+        false
+    }
+
+    fn handle_report(&self, report: &WorkReport) {
+        let (batch, request) = (self.batch, self.request);
+        let claim = match *report {
+            WorkReport::Batch { rows, times, .. } => WorkClaim::Batch { batch, rows, times },
+            WorkReport::Request(RequestReport { is_success, times, .. }) => {
+                WorkClaim::Request { request, is_success, times }
+            }
+            WorkReport::Response { index, outcome, infer, output } => {
+                let index = u32::try_from(index).unwrap_or(u32::MAX);
+                WorkClaim::Response { request, index, outcome, infer, output }
+            }
+        };
+        let mut out = Vec::new();
+        put_report(&claim, &mut out);
+        self.link.send_main(&out);
     }
 }

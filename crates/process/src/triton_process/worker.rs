@@ -18,7 +18,7 @@ use crate::python::message::process_side::{
 use crate::python::message::{LogLevel, MessageError, RegionSide, ReplyValue};
 use crate::python::region::TensorPolicy;
 use crate::triton::{HostServices, HostedDraft, InstancePlace, MetricSource, TritonHost};
-use crate::triton_process::answers::BatchAnswers;
+use crate::triton_process::answers::{BatchAnswers, SentReports};
 use crate::triton_process::calls::RemoteServer;
 use crate::triton_process::link::{FrameReceiver, ProcessLink, Waiting, end_process};
 use crate::triton_process::memory::{LentInputs, ProcessMemory};
@@ -93,6 +93,7 @@ impl HostProcess {
         let services = HostServices {
             log,
             is_verbose: order.is_verbose,
+            is_remote: true,
             clock: self.clock,
             metrics: server() as Arc<dyn MetricSource>,
             gateway: server() as Arc<dyn Gateway>,
@@ -148,7 +149,7 @@ impl HostProcess {
         Ok(Loaded::Serves(LoadedInstance { spec, instance: made, has_ready }))
     }
 
-    /// Runs a batch. Answers given meanwhile go with the message of its end.
+    /// Runs a batch. The message of its end follows the answers that it has by then.
     fn execute(&self, loaded: &mut LoadedInstance, order: ExecuteOrder) -> Result<(), MessageError> {
         let ExecuteOrder { batch, span, released, requests } = order;
         self.memory.begin(batch);
@@ -163,7 +164,9 @@ impl HostProcess {
         let requests = (0..).zip(requests).map(|(index, ordered)| {
             let ticket = Ticket { index, generation: 0 };
             let sink = Arc::clone(&answers) as Arc<dyn AnswerSink>;
-            request(&loaded.spec, &inputs, ordered, Responder::new(sink, ticket, Stamps::default()))
+            let mut responder = Responder::new(sink, ticket, Stamps::default());
+            responder.count_in(Arc::new(SentReports { link: Arc::clone(&self.link), batch, request: ordered.request }));
+            request(&loaded.spec, &inputs, ordered, responder)
         });
         let requests = requests.collect::<Result<Vec<_>, _>>()?;
         let rows = u32::try_from(requests.len()).unwrap_or(u32::MAX);

@@ -1,5 +1,7 @@
 //! The messages of the main socket: one batch after the other, and the life of the model.
 
+use std::time::Duration;
+
 use crate::python::json::{self, JsonItem};
 use crate::python::message::frame::{Frame, put_frame, put_sized, put_small_frame};
 use crate::python::message::piece::{
@@ -9,6 +11,7 @@ use crate::python::message::{ClaimedResponse, MessageError, Span, SpanLayout};
 use backend::{OutputNeed, OutputNeeds, RequestDetails};
 use base::error::Error;
 use base::limits::{BATCH_REQUESTS_MAX, PARAMETERS_MAX};
+use base::metrics::{ResponseOutcome, StageTimes};
 use base::tensor::Tensor;
 use model::parameters::ParameterValue;
 
@@ -56,6 +59,54 @@ pub enum MainMessage {
     },
     /// The times of requests that the next message answers. At most `BATCH_REQUESTS_MAX`.
     Times(Vec<RequestTimes>),
+    /// A backend reports on its work, behind the answer that it is about.
+    Report(WorkClaim),
+}
+
+/// A backend's report on its work, as its process says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkClaim {
+    /// On a batch.
+    Batch {
+        /// Its number.
+        batch: u64,
+        /// Its rows.
+        rows: u32,
+        /// Its times.
+        times: StageTimes,
+    },
+    /// On a request.
+    Request {
+        /// Its number.
+        request: u64,
+        /// True if it is a success.
+        is_success: bool,
+        /// Its times.
+        times: StageTimes,
+    },
+    /// On a response of a decoupled model.
+    Response {
+        /// The number of its request.
+        request: u64,
+        /// Its index among the responses to it, from 0.
+        index: u32,
+        /// Its outcome.
+        outcome: ResponseOutcome,
+        /// Its time in the model.
+        infer: Duration,
+        /// The time to prepare its outputs.
+        output: Duration,
+    },
+}
+
+impl WorkClaim {
+    /// The number of the request that it is about; `None` for a batch.
+    pub const fn request(&self) -> Option<u64> {
+        match self {
+            Self::Batch { .. } => None,
+            Self::Request { request, .. } | Self::Response { request, .. } => Some(*request),
+        }
+    }
 }
 
 /// The times of a request's run, in nanoseconds since the process began its batch.
@@ -143,6 +194,7 @@ pub fn decode_main(frame: Frame<'_>) -> Result<MainMessage, MessageError> {
         })?),
         8 => MainMessage::Refused(reader.error()?),
         9 => MainMessage::Awaits { batch: reader.u64()? },
+        10 => MainMessage::Report(work_claim(&mut reader)?),
         kind => return Err(MessageError::Kind(kind)),
     };
     reader.finish()?;
@@ -266,6 +318,33 @@ fn capabilities(text: &str) -> Result<Capabilities, MessageError> {
         numpy: text("numpy")?,
     })
 }
+
+fn work_claim(reader: &mut PieceReader<'_>) -> Result<WorkClaim, MessageError> {
+    let (kind, number) = (reader.u8()?, reader.u64()?);
+    Ok(match kind {
+        0 => WorkClaim::Batch { batch: number, rows: reader.u32()?, times: stage_times(reader)? },
+        1 => WorkClaim::Request { request: number, is_success: reader.flag()?, times: stage_times(reader)? },
+        2 => {
+            let (index, outcome) = (reader.u32()?, reader.u8()?);
+            let outcome = RESPONSE_OUTCOMES.get(usize::from(outcome)).copied();
+            let outcome = outcome.ok_or(MessageError::Value("the outcome of a response"))?;
+            WorkClaim::Response { request: number, index, outcome, infer: nanos(reader)?, output: nanos(reader)? }
+        }
+        _ => return Err(MessageError::Value("the kind of a report")),
+    })
+}
+
+fn stage_times(reader: &mut PieceReader<'_>) -> Result<StageTimes, MessageError> {
+    Ok(StageTimes { input: nanos(reader)?, infer: nanos(reader)?, output: nanos(reader)? })
+}
+
+fn nanos(reader: &mut PieceReader<'_>) -> Result<Duration, MessageError> {
+    reader.u64().map(Duration::from_nanos)
+}
+
+/// The outcomes of responses by their number in a report.
+pub(super) const RESPONSE_OUTCOMES: [ResponseOutcome; 4] =
+    [ResponseOutcome::Cancelled, ResponseOutcome::Empty, ResponseOutcome::Failed, ResponseOutcome::Succeeded];
 
 fn outcome(reader: &mut PieceReader<'_>) -> Result<Result<Vec<ClaimedResponse>, String>, MessageError> {
     if reader.flag()? {

@@ -22,8 +22,8 @@ pub use self::aux_socket::{
 };
 pub use self::frame::{Frame, FrameBuffer};
 pub use self::main_socket::{
-    Capabilities, ExecuteHead, ExecuteRequest, MainMessage, RequestTimes, decode_main, put_execute, put_finalize,
-    put_fork, put_init, put_init_bytes, put_start,
+    Capabilities, ExecuteHead, ExecuteRequest, MainMessage, RequestTimes, WorkClaim, decode_main, put_execute,
+    put_finalize, put_fork, put_init, put_init_bytes, put_start,
 };
 pub use self::piece::datatype_code;
 pub(crate) use self::piece::{

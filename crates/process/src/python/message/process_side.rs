@@ -2,19 +2,23 @@
 //! and `aux_socket`, where a Python process has its own program. Pure. The server's messages are
 //! trusted to be complete, and read with the same checks nevertheless.
 
+use std::time::Duration;
+
 use crate::python::message::frame::{Frame, put_frame, put_small_frame};
+use crate::python::message::main_socket::RESPONSE_OUTCOMES;
 use crate::python::message::piece::{
     PieceReader, put_bytes32, put_cut_text, put_details, put_error, put_parameters, put_slots, put_span, put_str16,
     put_str32, put_tensor, put_u16, put_u32, put_u64,
 };
 use crate::python::message::{
-    ClaimedTensor, LogLevel, MessageError, RegionSide, ReplyValue, RequestTimes, Span, SpanLayout,
+    ClaimedTensor, LogLevel, MessageError, RegionSide, ReplyValue, RequestTimes, Span, SpanLayout, WorkClaim,
 };
 use backend::custom_metrics::{MetricKind, MetricOperation};
 use backend::gateway::OrderKind;
 use backend::{RequestDetails, gateway::NestedCall};
 use base::error::Error;
 use base::limits::{BATCH_REQUESTS_MAX, REQUEST_TENSORS_MAX};
+use base::metrics::StageTimes;
 use base::tensor::Tensor;
 use model::parameters::Parameters;
 
@@ -277,6 +281,35 @@ pub fn put_times(times: &[RequestTimes], out: &mut Vec<u8>) {
 /// Appends REFUSED: the load failed, with this error.
 pub fn put_refused(error: &Error, out: &mut Vec<u8>) {
     put_small_frame(8, out, |out| put_error(error, out));
+}
+
+/// Appends REPORT: a backend reports on its work.
+pub fn put_report(claim: &WorkClaim, out: &mut Vec<u8>) {
+    put_small_frame(10, out, |out| {
+        let times: &[Duration] = match claim {
+            WorkClaim::Batch { batch, rows, times: StageTimes { input, infer, output } } => {
+                out.push(0);
+                put_u64(*batch, out);
+                put_u32(*rows, out);
+                &[*input, *infer, *output]
+            }
+            WorkClaim::Request { request, is_success, times: StageTimes { input, infer, output } } => {
+                out.push(1);
+                put_u64(*request, out);
+                out.push(u8::from(*is_success));
+                &[*input, *infer, *output]
+            }
+            WorkClaim::Response { request, index, outcome, infer, output } => {
+                out.push(2);
+                put_u64(*request, out);
+                put_u32(*index, out);
+                let number = RESPONSE_OUTCOMES.iter().position(|known| known == outcome);
+                out.push(number.and_then(|number| u8::try_from(number).ok()).unwrap_or_default());
+                &[*infer, *output]
+            }
+        };
+        times.iter().for_each(|time| put_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), out));
+    });
 }
 
 fn put_response(response: &SentResponse<'_>, layout: &mut SpanLayout, out: &mut Vec<u8>) -> Result<(), MessageError> {
@@ -622,6 +655,24 @@ mod tests {
         assert_eq!(got, MainMessage::Send { request: 9, is_final: true, is_closed: false, span: SPAN, response });
         let times = vec![RequestTimes { request: 9, input_end: 1, infer_end: 2 }];
         assert_eq!(main(&|out| put_times(&times, out)), MainMessage::Times(times.clone()));
+        let time = Duration::from_nanos;
+        let times = StageTimes { input: time(1), infer: time(2), output: time(3) };
+        let outcomes = RESPONSE_OUTCOMES.into_iter();
+        let responses = outcomes.map(|outcome| WorkClaim::Response {
+            request: 9,
+            index: 1,
+            outcome,
+            infer: time(2),
+            output: time(3),
+        });
+        let others = [
+            WorkClaim::Batch { batch: 4, rows: 7, times },
+            WorkClaim::Request { request: 9, is_success: true, times },
+            WorkClaim::Request { request: 9, is_success: false, times },
+        ];
+        for claim in others.into_iter().chain(responses) {
+            assert_eq!(main(&|out| put_report(&claim, out)), MainMessage::Report(claim));
+        }
         assert_eq!(main(&|out| put_refused(&error, out)), MainMessage::Refused(error.clone()));
         assert_eq!(main(&put_finalized), MainMessage::Finalized);
         assert_eq!(main(&|out| put_completed("{}", out).unwrap()), MainMessage::Completed("{}".to_owned()));

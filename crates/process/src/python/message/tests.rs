@@ -384,9 +384,12 @@ fn metrics_are_read() {
 #[test]
 fn a_message_that_says_what_it_may_not_is_refused() {
     let check = |got: MessageError, want| assert_eq!(got, want);
-    for kind in [0, 9, 255] {
+    for kind in [0, 11, 255] {
         check(main(kind, &wire()).unwrap_err(), MessageError::Kind(kind));
     }
+    check(main(10, &wire().u8(3).u64(1)).unwrap_err(), MessageError::Value("the kind of a report"));
+    let outcome = wire().u8(2).u64(1).u32(0).u8(4).u64(0).u64(0);
+    check(main(10, &outcome).unwrap_err(), MessageError::Value("the outcome of a response"));
     for kind in [0, 16, 255] {
         check(aux(kind, &wire()).unwrap_err(), MessageError::Kind(kind));
     }

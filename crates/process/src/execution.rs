@@ -13,7 +13,7 @@ use backend::{AnswerOfBatch, ExecutionCounter};
 use base::metrics::{ResponseOutcome, StageTimes, WorkReport};
 
 /// A batch in an instance.
-pub(super) struct HostedExecution {
+pub(crate) struct HostedExecution {
     counter: Arc<dyn ExecutionCounter>,
     state: Mutex<BatchCount>,
 }
@@ -29,17 +29,17 @@ enum BatchCount {
 }
 
 impl HostedExecution {
-    pub(super) fn new(counter: &Arc<dyn ExecutionCounter>) -> Self {
+    pub(crate) fn new(counter: &Arc<dyn ExecutionCounter>) -> Self {
         Self { counter: Arc::clone(counter), state: Mutex::new(BatchCount::Open) }
     }
 
     /// Returns true if the backend has reported on it.
-    pub(super) fn is_reported(&self) -> bool {
+    pub(crate) fn is_reported(&self) -> bool {
         matches!(*self.state.lock().unwrap_or_else(PoisonError::into_inner), BatchCount::Reported)
     }
 
     /// The backend reports on the batch.
-    pub(super) fn report(&self, rows: u32, times: StageTimes) {
+    pub(crate) fn report(&self, rows: u32, times: StageTimes) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let replaced = match std::mem::replace(&mut *state, BatchCount::Reported) {
             BatchCount::Answered(rows, times) => Some((rows, times)),
@@ -70,11 +70,11 @@ impl ExecutionCounter for HostedExecution {
 /// The last batches of an instance, the newest last. A report on a batch names none: it is about the oldest without a report, since
 /// a backend may take a batch before it has reported on the one before; if there is no such, about the last one.
 #[derive(Default)]
-pub(super) struct RecentExecutions(VecDeque<Arc<HostedExecution>>);
+pub(crate) struct RecentExecutions(VecDeque<Arc<HostedExecution>>);
 
 impl RecentExecutions {
     /// The batch that the next report is about.
-    pub(super) fn to_report(&self) -> Option<Arc<HostedExecution>> {
+    pub(crate) fn to_report(&self) -> Option<Arc<HostedExecution>> {
         self.0.iter().find(|execution| !execution.is_reported()).or_else(|| self.0.back()).cloned()
     }
 }
@@ -89,26 +89,26 @@ impl Extend<Arc<HostedExecution>> for RecentExecutions {
 }
 
 /// The way of reports on the responses to one request. It outlives the request's answers.
-pub(super) struct ResponseReports {
+pub(crate) struct ResponseReports {
     counter: Option<Arc<dyn ExecutionCounter>>,
     /// The index of the next reported response.
     next: AtomicUsize,
 }
 
 impl ResponseReports {
-    pub(super) fn new(counter: Option<Arc<dyn ExecutionCounter>>) -> Self {
+    pub(crate) fn new(counter: Option<Arc<dyn ExecutionCounter>>) -> Self {
         Self { counter, next: AtomicUsize::new(0) }
     }
 
     /// The backend reports on the next response.
-    pub(super) fn report(&self, outcome: ResponseOutcome, times: &StageTimes) {
+    pub(crate) fn report(&self, outcome: ResponseOutcome, times: &StageTimes) {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         let StageTimes { infer, output, .. } = *times;
         self.send(&WorkReport::Response { index, outcome, infer, output });
     }
 
     /// Passes a report on.
-    pub(super) fn send(&self, report: &WorkReport) {
+    pub(crate) fn send(&self, report: &WorkReport) {
         if let Some(counter) = &self.counter {
             counter.handle_report(report);
         }
