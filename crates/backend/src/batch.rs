@@ -458,21 +458,23 @@ pub fn check_response(spec: &ModelSpec, outputs: &mut [Tensor], rows: u32) -> Re
     Ok(())
 }
 
-/// Returns true if an output of a response to a request of this many rows has its declared shape.
+/// Returns true if an output of a response to a request of this many rows has its declared shape: the model's, or with
+/// `reshape` also the client's, since Triton does not reshape the outputs of a Python model.
 ///
 /// The first dimension of a model that batches is the request's rows: more of them could be those of other requests.
 /// Only a Python model that gets its requests singly may make any number of rows, or leave that dimension out, as the
 /// OCR models of NVIDIA's tutorials do (Conceptual Guide, part 5).
 fn fits_response(spec: &ModelSpec, expected: &TensorSpec, shape: &[i64], rows: u32) -> bool {
-    let (true, [_, dims @ ..]) = (spec.has_batch_axis() && !expected.is_shape_tensor, &*expected.model_shape) else {
-        return fits(&expected.model_shape, shape);
-    };
+    let has_axis = spec.has_batch_axis() && !expected.is_shape_tensor;
     let is_single = spec.python.as_ref().is_some_and(|python| !python.is_batched);
-    let has_rows = match shape {
-        [first, rest @ ..] => (is_single || *first == i64::from(rows)) && fits(dims, rest),
-        [] => false,
-    };
-    has_rows || (is_single && fits(dims, shape))
+    [&expected.model_shape, &expected.shape].into_iter().any(|pattern| {
+        let (true, [_, dims @ ..]) = (has_axis, &**pattern) else { return fits(pattern, shape) };
+        let has_rows = match shape {
+            [first, rest @ ..] => (is_single || *first == i64::from(rows)) && fits(dims, rest),
+            [] => false,
+        };
+        has_rows || (is_single && fits(dims, shape))
+    })
 }
 
 /// Checks that an output with a scatter source has as many bytes as the parts of all requests.

@@ -141,7 +141,7 @@ fn a_parameter_or_the_compatibility_with_triton_passes_outputs_as_they_come() {
 }
 
 #[test]
-fn an_output_is_compared_with_the_shape_that_the_model_sees() {
+fn an_output_has_the_shape_that_the_model_sees_or_clients_see() {
     let Some(models) = Models::new() else { return };
     let program = r#"
 import numpy as np
@@ -167,8 +167,9 @@ class TritonPythonModel:
         if status == 200 { answer["outputs"][0]["shape"].clone() } else { answer["error"].clone() }
     };
     assert_eq!(shape("reshaped", &[4]), json!([2, 2]));
-    let text = "output 'y' of model 'reshaped' must have shape [4] but came with [2,2]";
-    assert_eq!(shape("reshaped", &[2, 2]), text);
+    let text = "output 'y' of model 'reshaped' must have shape [4] but came with [1,4]";
+    assert_eq!(shape("reshaped", &[1, 4]), text);
+    assert_eq!(shape("reshaped", &[2, 2]), json!([2, 2]), "that of clients");
     assert_eq!(shape("scalar", &[]), json!([1]), "no configuration can declare a scalar");
     assert_eq!(shape("scalar", &[1]), json!([1]));
 }

@@ -164,6 +164,9 @@ fn checked(rows_max: u32, is_batched: bool, dims: &[i64], output: Tensor) -> Res
     outcome.map(|()| outputs[0].shape.clone())
 }
 
+/// `max_batch_size` and a scheduler, the dims, the shape that came, and the shape or the one that it must have.
+type ShapeCase = ((u32, bool), &'static [i64], &'static [i64], Result<&'static [i64], &'static str>);
+
 #[test]
 fn an_output_of_a_python_model_must_be_what_the_configuration_says() {
     let came = tensor(&[2], &[0_i32; 2]);
@@ -171,7 +174,7 @@ fn an_output_of_a_python_model_must_be_what_the_configuration_says() {
     assert_eq!(checked(0, false, &[2], came), Err(want.to_owned()));
     // Not batched, batched with a scheduler, and without one: the shape that came, and the outcome.
     let (plain, batched, single) = ((0, false), (8, true), (8, false));
-    let cases: &[((u32, bool), &[i64], &[i64], Result<&[i64], &str>)] = &[
+    let cases: &[ShapeCase] = &[
         (plain, &[2, -1], &[2, 5], Ok(&[2, 5])),
         (plain, &[2, -1], &[2, 0], Ok(&[2, 0])),
         (plain, &[2, -1], &[3, 5], Err("[2,-1]")),
