@@ -559,7 +559,11 @@ impl PythonInstance {
                 unbegun.push(again);
             }
         }
-        unbegun.append(&mut self.held);
+        for requests in std::mem::take(&mut self.held) {
+            let (lost, again): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| request.sequence.is_some());
+            lost.into_iter().for_each(|request| request.responder.send(Err(error.clone())));
+            unbegun.extend((!again.is_empty()).then_some(again));
+        }
         self.open.drain().for_each(|(_, running)| running.fail(&error));
         self.calls.cancel_all();
         self.log_lost();
