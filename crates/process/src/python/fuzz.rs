@@ -162,7 +162,7 @@ mod tests {
                 |kind: &u8| all.iter().any(|(have, body)| have == kind && is_read(Frame { kind: *kind, body }));
             (1..=u8::MAX).filter(is_there).count()
         };
-        assert_eq!(kinds(&|frame| decode_main(frame).is_ok()), 6);
+        assert_eq!(kinds(&|frame| decode_main(frame).is_ok()), 7);
         assert_eq!(kinds(&|frame| decode_aux(frame).is_ok()), 15);
         let released = Arc::new(ReleasedSlots::default());
         let views = |message: MainMessage| {
