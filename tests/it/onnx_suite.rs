@@ -3,20 +3,16 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use crate::onnxruntime::{environment, flag};
 use crate::support::folder::Folder;
 use crate::support::python::Environment;
-use crate::support::server::{Ports, Server};
+use crate::support::server::Server;
 
 /// Cases that the embedded engine computes rightly. Raise it when there are more.
 const EMBEDDED_RIGHT: u32 = 1123;
 /// The same of ONNX Runtime.
 const ONNXRUNTIME_RIGHT: u32 = 1432;
-
-/// Time limit for the server to load two thousand models, beside other tests.
-const START_MAX: Duration = Duration::from_secs(900);
 
 fn script(environment: &Environment, verb: &str, argument: &str) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx_suite/check.py");
@@ -32,10 +28,9 @@ fn hold(engine: &str, right: u32, flag: impl Fn(&Environment) -> String) {
     let Some(environment) = environment() else { return };
     let repository = Folder::new("onnx-suite");
     script(environment, "write", &repository.path().display().to_string());
-    let ports = Ports::free();
     // Two thousand trials of loads are two thousand processes, and prove nothing here: `load_trials` does.
-    let flags = [&flag(environment), "--trial-loads=off", "--exit-on-error=false", "--strict-readiness=false"];
-    let server = Server::start_within(START_MAX, Server::command(repository.path(), &flags, ports), ports);
+    let flags = [&flag(environment), "--trial-loads=off", "--model-control-mode=explicit"];
+    let server = Server::deuteron(repository.path(), &flags);
     let text = script(environment, engine, &server.http().to_string());
     let bad: Vec<_> = text.lines().filter(|line| line.starts_with("failed ") || line.starts_with("wrong ")).collect();
     assert!(bad.is_empty(), "{}", bad.join("\n"));

@@ -12,6 +12,7 @@ numbers cannot be compared) and `theirs`: what is not the suite's is what ONNX R
 import collections
 import concurrent.futures
 import http.client
+import itertools
 import json
 import os
 import re
@@ -33,6 +34,8 @@ from onnx.backend.test.loader import load_model_tests
 warnings.simplefilter("ignore")
 
 LIGHT = os.path.join(os.path.dirname(onnx.backend.test.__file__), "data")
+# Models that are loaded at a time. All of them at once would need 4,000 threads, as many as a container may have.
+PART = 250
 KINDS = ["node", "simple", "pytorch-converted", "pytorch-operator", "real"]
 DATATYPES = {
     "bool": "BOOL", "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64", "uint8": "UINT8",
@@ -273,16 +276,21 @@ def run(client, states, case, model, data_sets, is_library):
 
 def check(address, is_library):
     client = Client(address)
-    _, _, body = client.post("/v2/repository/index", b"{}")
-    states = {entry["name"]: (entry.get("state"), entry.get("reason", "")) for entry in json.loads(body)}
     counts = collections.Counter(right=0, refused=0, failed=0, wrong=0)
+    left = cases()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        ask = lambda case: (case[0].name, run(client, states, *case, is_library))
-        for name, (word, why) in pool.map(ask, cases()):
-            # Of the suite only.
-            counts[word] += not name.startswith("fused_") or word != "right"
-            if word != "right":
-                print(f"{word} {name}: {re.sub(chr(10), ' ', why)}")
+        control = lambda verb, part: list(pool.map(lambda case: client.post(f"/v2/repository/models/{case[0].name}/{verb}", b""), part))
+        while part := list(itertools.islice(left, PART)):
+            control("load", part)
+            _, _, body = client.post("/v2/repository/index", b"{}")
+            states = {entry["name"]: (entry.get("state"), entry.get("reason", "")) for entry in json.loads(body)}
+            ask = lambda case: (case[0].name, run(client, states, *case, is_library))
+            for name, (word, why) in pool.map(ask, part):
+                # Of the suite only.
+                counts[word] += not name.startswith("fused_") or word != "right"
+                if word != "right":
+                    print(f"{word} {name}: {re.sub(chr(10), ' ', why)}")
+            control("unload", part)
     print(", ".join(f"{count} {word}" for word, count in counts.items()))
 
 

@@ -37,8 +37,9 @@ use crate::support::{
 /// No other Triton while scripts are played against the clock.
 static TURN: RwLock<()> = RwLock::new(());
 
-/// Suites at a time: a tritonserver waits for its models more than it computes.
-const SUITES_AT_ONCE: usize = 3;
+/// Suites at a time: a tritonserver waits for its models more than it computes. One has up to 1,600 threads, and a container may
+/// have no more than 5,000.
+const SUITES_AT_ONCE: usize = 2;
 
 #[test]
 fn triton_answers_as_recorded_and_deuteron_as_decided() {
