@@ -515,11 +515,6 @@ pub fn is_answering() -> bool {
     ANSWERED.with(|answered| answered.borrow().is_some())
 }
 
-/// Returns true if the calling thread is inside [`answering_myself`]: no shard waits for its answers.
-pub fn is_answering_myself() -> bool {
-    ANSWERED.with(|answered| answered.borrow().as_ref().is_some_and(|answered| !answered.wakes))
-}
-
 /// Wakes the shard of an answer at the end of [`answering`], or at once if this thread is not
 /// inside it.
 pub fn wake_afterwards(sink: Arc<dyn AnswerSink>) {

@@ -122,7 +122,7 @@ fn requests_of_sequences_run_in_turn() {
         |value: &str| python(&format!("{} sequence_batching {{ }}", parameter("execute_concurrency", value)));
     assert_eq!(sequences("1").unwrap().unwrap().concurrency, Some(1));
     assert_eq!(python("backend: 'python' sequence_batching { }").unwrap().unwrap().concurrency, Some(1));
-    let want = "parameter 'execute_concurrency' of model 'm' is '2', expected 1, because its requests belong to sequences                 ('sequence_batching'), which run in turn";
+    let want = "parameter 'execute_concurrency' of model 'm' is '2', expected 1, because its requests belong to sequences ('sequence_batching'), which run in turn";
     assert_eq!(sequences("2"), Err(want.to_owned()));
 }
 

@@ -1,4 +1,4 @@
-"""Several batches at once: coroutines on the event loop, or functions in threads (`EXECUTE_CONCURRENCY`).
+"""Several batches at once: coroutines on the event loop, or functions in threads (`execute_concurrency`).
 
 The main thread reads the batches, of which the server has no more here at once than the bound. Both kinds mark them as
 begun in the order in which they came: if the process ends, the server runs those behind the last one again.
