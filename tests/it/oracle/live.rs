@@ -38,7 +38,7 @@ use crate::support::{
 static TURN: RwLock<()> = RwLock::new(());
 
 /// Suites at a time: a tritonserver waits for its models more than it computes. One has up to 1,600 threads, and a container may
-/// have no more than 5,000.
+/// have 5,000 at most.
 const SUITES_AT_ONCE: usize = 2;
 
 #[test]

@@ -14,12 +14,13 @@ const STEP_MAX: Duration = Duration::from_secs(20);
 
 /// Code of a model whose calls meet: `meet(n)` returns when `n` calls are inside at once.
 const MEETING: &str = "
-import asyncio
-inside, most = 0, 0
+import asyncio, threading
+inside, most, counting = 0, 0, threading.Lock()
 def enter(change):
     global inside, most
-    inside += change
-    most = max(most, inside)
+    with counting:
+        inside += change
+        most = max(most, inside)
 def peak():
     return most
 def waited(is_over):
