@@ -90,7 +90,7 @@ class Template(ws.Server):
 
     @staticmethod
     def born(other):
-        """The id of the process that answers an order, 0 if there is none."""
+        """The id of the process that answers an order; 0 without an answer."""
         data, ancillary, _, _ = other.main.recvmsg(1, socket.CMSG_SPACE(12))
         return struct.unpack("3i", ancillary[0][2])[0] if data else 0
 

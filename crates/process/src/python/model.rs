@@ -152,7 +152,7 @@ impl PythonBackend {
             variable: &variable,
             archives: &self.options.archives,
         };
-        // What runs models of other frameworks imports them, which start threads.
+        // The runners of other frameworks import these, which start threads.
         let forks = if python.is_own() { Some(false) } else { python.forks.or(self.options.forks) };
         let program = ModelProgram::Python {
             interpreter: search.find()?,
