@@ -46,12 +46,12 @@ impl LibraryCache {
     /// # Errors
     /// `Unavailable` when the system refuses a thread.
     pub fn start(self, running: &mpsc::Sender<Infallible>) -> Result<(), Error> {
-        let told = Arc::new(ToldFailures::default());
+        let logged = Arc::new(LoggedFailures::default());
         self.link.lanes().iter().enumerate().try_for_each(|(index, lane)| {
             let thread = LibraryThread {
                 cache: Arc::clone(&self.cache),
                 lane: Arc::clone(lane),
-                told: Arc::clone(&told),
+                logged: Arc::clone(&logged),
                 _running: running.clone(),
             };
             spawn(format!("cache-{index}"), move || thread.run()).map(drop)
@@ -74,13 +74,13 @@ pub fn examine(settings: &Settings) -> Option<Result<String, Error>> {
 struct LibraryThread {
     lane: Arc<CacheLane>,
     cache: Arc<HostedCache>,
-    told: Arc<ToldFailures>,
+    logged: Arc<LoggedFailures>,
     _running: mpsc::Sender<Infallible>,
 }
 
 /// The kinds of failures that the log has: one line each, since each request may have one. Counters have all.
 #[derive(Default)]
-struct ToldFailures {
+struct LoggedFailures {
     lookup: AtomicBool,
     store: AtomicBool,
 }
@@ -111,7 +111,7 @@ impl LibraryThread {
             Ok(None) => {}
             Err(error) => {
                 self.lane.cells.lookups_failed.add(1);
-                tell_once(&self.told.lookup, "a lookup", &error);
+                log_once(&self.logged.lookup, "a lookup", &error);
             }
         }
         CacheFinding::Missing(key)
@@ -122,7 +122,7 @@ impl LibraryThread {
         let Some(value) = value else { return self.lane.cells.stores_failed.add(1) };
         if let Err(error) = self.call(|cache| cache.store(&cache_entry::text(key), Bytes::from(value))) {
             self.lane.cells.stores_failed.add(1);
-            tell_once(&self.told.store, "an insertion", &error);
+            log_once(&self.logged.store, "an insertion", &error);
         }
     }
 
@@ -142,8 +142,8 @@ impl Drop for LibraryThread {
     }
 }
 
-fn tell_once(told: &AtomicBool, what: &str, error: &Error) {
-    if !told.swap(true, Ordering::Relaxed) {
+fn log_once(logged: &AtomicBool, what: &str, error: &Error) {
+    if !logged.swap(true, Ordering::Relaxed) {
         log::warning(&format!("{what} in the response cache failed, others are only counted: {error}"));
     }
 }

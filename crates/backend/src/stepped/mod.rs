@@ -32,10 +32,11 @@ use crate::stepped::calls::Calls;
 use crate::stepped::instance::SteppedInstance;
 use crate::stepped::padded::{ModelPadding, PaddedInstance};
 use crate::text::ShapeText;
-use crate::{Backend, Computation, Instance, LoadedModel, ReadyReply, Threads};
+use crate::{Backend, Computation, Instance, LoadedModel, ReadyReply, Request, Threads};
 use base::error::Error;
 use base::metrics::{Gauge, PaddingCells, TeiBatchCells};
 use base::tensor::{Shape, Tensor};
+use base::time::Clock;
 use model::spec::steps::ModelSteps;
 use model::{InstanceSeat, ModelSpec, TensorSpec};
 
@@ -189,6 +190,15 @@ impl LoadedModel for SteppedModel {
 fn guarded<T>(steps: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let ended = catch_unwind(AssertUnwindSafe(steps));
     ended.unwrap_or_else(|_| Err(Error::internal("a step failed in a way that it should not; the log has more")))
+}
+
+/// Answers a request for which the model between the steps does not run. The first of the others counts the batch.
+fn fail_without_run(mut request: Request, error: Error, clock: Clock) {
+    let now = clock();
+    let stamps = &mut request.responder.stamps;
+    (stamps.input_end, stamps.infer_end, stamps.output_end) = (now, now, now);
+    request.responder.set_batch(request.rows, false);
+    request.responder.send(Err(error));
 }
 
 /// The input of a request with this name; `None` if the model has no such input, or it was left out.

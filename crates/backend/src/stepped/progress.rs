@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::details::RequestDetails;
 use crate::stepped::shares::Shares;
-use crate::stepped::{checked, guarded, input, prepared_input};
+use crate::stepped::{checked, fail_without_run, guarded, input, prepared_input};
 use crate::{Answer, AnswerSink, OutputNeed, OutputNeeds, Request, Ticket, wake_afterwards};
 use base::error::{Code, Error};
 use base::tensor::{Shape, Tensor};
@@ -244,12 +244,7 @@ fn prepare(
             Some((request, lengths))
         }
         Err(error) => {
-            let now = clock();
-            let stamps = &mut request.responder.stamps;
-            (stamps.input_end, stamps.infer_end, stamps.output_end) = (now, now, now);
-            // The model does not run for it: the first of the others counts the batch.
-            request.responder.set_batch(request.rows, false);
-            request.responder.send(Err(error));
+            fail_without_run(request, error, clock);
             None
         }
     }

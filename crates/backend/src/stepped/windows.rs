@@ -1,13 +1,14 @@
 //! A request of more rows than one run of the model between the steps may have, since a step made several rows of one
 //! ([`Step::row_sources`](steps::Step::row_sources)): it runs in shares, one after the other.
 
+use crate::Request;
 use crate::batch::split_rows;
 use crate::stepped::assembly::{Assembly, Joining};
-use crate::{Request, announce_answers};
+use crate::stepped::fail_without_run;
 use base::time::Clock;
 
 /// The request, or its shares of at most `rows_max` rows. It is answered if its inputs cannot be divided.
-pub(super) fn in_shares(mut request: Request, rows_max: u32, clock: Clock) -> Vec<Request> {
+pub(super) fn in_shares(request: Request, rows_max: u32, clock: Clock) -> Vec<Request> {
     let rows_max = rows_max.max(1);
     if request.rows <= rows_max {
         return vec![request];
@@ -29,12 +30,7 @@ pub(super) fn in_shares(mut request: Request, rows_max: u32, clock: Clock) -> Ve
             inputs.into_iter().zip(rows).map(share).collect()
         }
         Err(error) => {
-            let now = clock();
-            let stamps = &mut request.responder.stamps;
-            (stamps.input_end, stamps.infer_end, stamps.output_end) = (now, now, now);
-            request.responder.set_batch(request.rows, false);
-            request.responder.send(Err(error));
-            announce_answers();
+            fail_without_run(request, error, clock);
             Vec::new()
         }
     }

@@ -112,15 +112,17 @@ pub(super) fn model(config: &ModelConfig) -> Result<Option<PythonModel>, Error> 
         let other = other.escape_debug();
         return Err(Error::unsupported(format!("Incorrect value for {CPU_INPUTS}: {other}'")));
     }
+    let choice =
+        |name: &str, words| parameter(name).map(|value| is_first(&config.name, name, value, words)).transpose();
     Ok(Some(PythonModel {
         file: file.to_owned(),
         is_backend,
         environment: parameter(ENVIRONMENT).filter(|path| !path.is_empty()).map(str::to_owned),
         execute_timeout: parameter(EXECUTE_TIMEOUT).map(|value| execute_timeout(&config.name, value)).transpose()?,
         concurrency: concurrency(config, parameter(CONCURRENCY))?,
-        checks_outputs: parameter(CHECK_OUTPUTS).map(|value| checks_outputs(&config.name, value)).transpose()?,
+        checks_outputs: choice(CHECK_OUTPUTS, ["yes", "no"])?,
         is_batched: config.scheduling_choice.is_some(),
-        forks: parameter(FORK_INSTANCES).map(|value| fork_instances(&config.name, value)).transpose()?,
+        forks: choice(FORK_INSTANCES, ["on", "off"])?,
     }))
 }
 
@@ -144,26 +146,15 @@ fn concurrency(config: &ModelConfig, value: Option<&str>) -> Result<Option<usize
     }
 }
 
-fn checks_outputs(model: &str, value: &str) -> Result<bool, Error> {
-    match value {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        other => Err(Error::invalid(format!(
-            "parameter '{CHECK_OUTPUTS}' of model '{model}' is '{}', expected yes or no",
-            other.escape_debug()
-        ))),
+/// True for the first of two words.
+fn is_first(model: &str, parameter: &str, value: &str, [first, second]: [&str; 2]) -> Result<bool, Error> {
+    if value == first || value == second {
+        return Ok(value == first);
     }
-}
-
-fn fork_instances(model: &str, value: &str) -> Result<bool, Error> {
-    match value {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(Error::invalid(format!(
-            "parameter '{FORK_INSTANCES}' of model '{model}' is '{}', expected 'on' or 'off'",
-            value.escape_debug()
-        ))),
-    }
+    Err(Error::invalid(format!(
+        "parameter '{parameter}' of model '{model}' is '{}', expected {first} or {second}",
+        value.escape_debug()
+    )))
 }
 
 fn execute_timeout(model: &str, value: &str) -> Result<Duration, Error> {

@@ -104,7 +104,7 @@ fn parameters_of_python_models_are_checked_and_others_are_free() {
     assert_eq!(model("check_outputs", "true"), Err(want.to_owned()));
     let forks = |value| model("fork_instances", value).map(|model| model.forks);
     assert_eq!((forks("on"), forks("off")), (Ok(Some(true)), Ok(Some(false))));
-    let want = "parameter 'fork_instances' of model 'm' is 'auto', expected 'on' or 'off'";
+    let want = "parameter 'fork_instances' of model 'm' is 'auto', expected on or off";
     assert_eq!(forks("auto"), Err(want.to_owned()));
     let other = "backend: 'identity' parameters { key: 'FORCE_CPU_ONLY_INPUT_TENSORS' value { string_value: 'x' } }";
     assert_eq!(python(other), Ok(None), "its own parameter");

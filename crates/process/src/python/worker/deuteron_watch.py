@@ -161,18 +161,18 @@ class ExecuteWatch:
                 self.most = max(self.most, count)
                 if self.sliced == REPEATS:
                     self.several_left = 0
-                    self._tell(SLICED_TEXT.format(repeats=self.sliced, requests=self.most), self.file, 0)
+                    self._log(SLICED_TEXT.format(repeats=self.sliced, requests=self.most), self.file, 0)
         if self.batch == BATCHES:
             for (event, _), place in self.places.items():
                 if place.batches >= REPEATS:
                     text = OPENED_TEXT if event == "open" else CONNECTED_TEXT
                     text = text.format(place=place.text, repeats=place.batches, batches=self.batch, how=place.how)
-                    self._tell(text, place.file, place.line)
+                    self._log(text, place.file, place.line)
             self.places = {}
         if self.batch >= BATCHES and not self.several_left:
             self.process.watch = None
 
-    def _tell(self, text, file, line):
+    def _log(self, text, file, line):
         self.process.log(LOG_WARNING, text, file, line)
 
 
